@@ -20,10 +20,10 @@ from simcore.cost.systems import Cluster
 from simcore.errors import InputError
 from simcore.library import table
 from simcore.model.effects import idle
-from simcore.model.layer import blocks, head, model_blocks
+from simcore.model.layer import model_blocks
 from simcore.model.memory import PEAK_MARGIN, Memory, peak, stage_memory
 from simcore.model.plan import OFFLOADED, Plan, check, seen_by
-from simcore.model.shape import Model, kinds
+from simcore.model.shape import Model
 from simcore.model.steps import Block, Kernel, in_phase
 from simcore.model.timing import COLD, computed_in, duration
 from simcore.workload.model import PhaseName
@@ -219,11 +219,7 @@ _seen_alone = seen_by("seq", "encoder_seq", "pad_vocab_to", "lora_rank", "lora_m
 
 def model_flops(model: Model, plan: Plan) -> float:
     """FLOPs of a step that the model needs: products and attention, forward and both gradients."""
-    alone = _seen_alone(plan)
-    layers = kinds(model, range(model.depth + model.mtp_layers))
-    forward = sum(count * _flops(block) for kind, count in layers for block in blocks(model, alone, kind))
-    heads = 1 + model.mtp_layers
-    forward += heads * _flops(head(model, alone))
+    forward = fsum(count * _flops(block) for block, count in model_blocks(model, _seen_alone(plan)))
     return plan.global_batch * forward
 
 

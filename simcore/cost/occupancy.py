@@ -134,8 +134,9 @@ class _Stage:
                 yield layer, [] if gone else kept, kept + whole if gone else whole
         if part == last:
             for layer in range(model.depth, model.depth + model.mtp_layers):
-                beside = kept_bytes(mtp_blocks(model, plan), plan)
-                yield layer, _whole((*beside, *layer_bytes(model, plan, model.kind(layer), again=plan.again(0)))), []
+                beside, kind, again = kept_bytes(mtp_blocks(model, plan), plan), model.kind(layer), plan.again(0)
+                whole = _whole(layer_bytes(model, plan, kind, again=False)) if again else []
+                yield layer, _whole((*beside, *layer_bytes(model, plan, kind, again=again))), whole
             loss, turned = head_bytes(model, plan)
             turned = (*turned, self.needs.beside_bytes(self.plan)[1])
             yield model.depth + model.mtp_layers, [], _whole(max(loss, turned, key=sum))

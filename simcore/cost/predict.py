@@ -16,7 +16,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.cost.step import Cell, Machine, cell_of, cells_of, cut_of, layer_plan, scales_of, seats
+from simcore.cost.step import Cell, Machine, cells_of, cut_of, end_cells, scales_of, seats
 from simcore.cost.systems import Cluster, Software
 from simcore.model.memory import fullest_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan, alike, stage_parts
@@ -163,8 +163,8 @@ def predict_layer(model: Model, plan: Plan, cluster: Cluster, phase: str) -> Pre
 
 def part_cells(model: Model, cut: Plan, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
     """Cells of a part of the model in order (its plan is that of `cut_of`), and how many there are of each."""
-    first = [(cell_of(model, layer_plan(cut), cluster, False), 1)] if part == 0 else []
-    ends = [(cell_of(model, layer_plan(cut), cluster, True), 1)] if part == cut.pp - 1 else []
+    first = end_cells(model, cut, cluster, last=False) if part == 0 else []
+    ends = end_cells(model, cut, cluster, last=True) if part == cut.pp - 1 else []
     return [*first, *cells_of(model, cut, cluster, part), *scales_of(cut, cluster), *ends]
 
 

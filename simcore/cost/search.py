@@ -29,7 +29,7 @@ from typing import Any
 
 from simcore.cost.closed.transformer import divisors
 from simcore.cost.predict import Prediction, busy_ns, lower_bound_s, mean_bound_s, predict, stage_bound_s
-from simcore.cost.step import cell_of, cells_of, cut_of, layer_plan
+from simcore.cost.step import cells_of, cut_of, end_cells
 from simcore.cost.systems import Cluster
 from simcore.cost.words import check_size, plan_word, read_cluster, read_model
 from simcore.documents import read
@@ -346,7 +346,8 @@ def _balanced(study: Study, plan: Plan) -> tuple[int, ...]:
 def _each_ns(model: Model, cut: Plan, cluster: Cluster) -> list[int]:
     """How long a stage works on each kind of layer, nothing where no end of the model takes longer than all others."""
     each = [cell.busy_ns for cell, _ in cells_of(model, cut, cluster, 0)]
-    ends = (cell_of(model, layer_plan(cut), cluster, last).busy_ns for last in (False, True))
+    both = (end_cells(model, cut, cluster, last=last) for last in (False, True))
+    ends = [sum(cell.busy_ns * many for cell, many in cells) for cells in both]
     return [] if len(each) == 1 and max(ends) <= each[0] else each
 
 

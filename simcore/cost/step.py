@@ -191,6 +191,13 @@ def cells_of(model: Model, cut: Plan, cluster: Cluster, part: int) -> list[tuple
     return [(cell_of(model, plan, cluster, one.kind, again=one.again, away=one.away), one.number) for one in some]
 
 
+def end_cells(model: Model, cut: Plan, cluster: Cluster, *, last: bool) -> list[tuple[Cell, int]]:
+    """Cells of an end of the model, and how many there are of each: of the last also the layers of MTP modules."""
+    plan, deeper = layer_plan(cut), range(model.depth, model.depth + model.mtp_layers * last)
+    inner = ((cell_of(model, plan, cluster, kind, again=cut.again(0)), many) for kind, many in kinds(model, deeper))
+    return [(cell_of(model, plan, cluster, last), 1), *inner]
+
+
 def scales_of(cut: Plan, cluster: Cluster) -> list[tuple[Cell, int]]:
     """What a part of the model waits, both ways, for the largest values of all ranks.
 
@@ -209,7 +216,7 @@ _SPLITTING = "zb-h1"  # any schedule with cells for weight gradients
 
 
 _Place = LayerKind | bool
-"""A kind of layer; or an end of the model, the embedding, or if it is the last the head with the MTP modules."""
+"""A kind of layer; or an end of the model, the embedding, or if it is the last the heads, MTP modules' among them."""
 
 
 @lru_cache(maxsize=8192)
@@ -240,7 +247,7 @@ def _unsharded(
 @lru_cache(maxsize=4096)
 def _prepared(model: Model, plan: Plan, cluster: Cluster) -> _Placed:
     """The machine, all kernels of the model looked up: together is many times as fast as cell by cell."""
-    machine, layers = _Placed(plan, cluster, model), kinds(model, range(model.depth))
+    machine, layers = _Placed(plan, cluster, model), kinds(model, range(model.depth + model.mtp_layers))
     places: list[_Place] = [*(kind for kind, _ in layers), False, True]
     some = [_blocks(model, plan, place) for place in places]
     summed = (_over_weights(each, machine) for each in some)
@@ -272,10 +279,7 @@ def _blocks(model: Model, plan: Plan, place: _Place) -> tuple[Block, ...]:
         return blocks(model, plan, place)
     if not place:
         return (embedding(model, plan),)
-    further = (mtp_blocks(model, plan) * model.mtp_layers) if model.mtp_layers else ()
-    deeper = range(model.depth, model.depth + model.mtp_layers)
-    inner = chain.from_iterable(blocks(model, plan, model.kind(number)) for number in deeper)
-    return (head(model, plan), *further, *inner)
+    return (head(model, plan), *(mtp_blocks(model, plan) * model.mtp_layers if model.mtp_layers else ()))
 
 
 def _sharded(cell: Cell, held: Held, plan: Plan, cluster: Cluster) -> Cell:

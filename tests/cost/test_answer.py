@@ -1,12 +1,15 @@
 """`simcore predict`: the document, its sums, its refusals, and what it writes."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import simcore
 from simcore.cli import main
+from simcore.cost.answer import model_flops
 from simcore.errors import InputError
+from simcore.model.plan import Plan
 from simcore.model.presets import model
 from simcore.model.shape import total_parameters
 
@@ -39,6 +42,17 @@ def test_utilisation_counts_six_flops_a_parameter_and_token_and_attention():
     attention = 6 * tokens * 2048 * shape.layers * shape.hidden
     flops = found.mfu * found.step_s * 1024 * 312e12
     assert flops == pytest.approx(weights + attention, rel=0.01)
+
+
+@pytest.mark.parametrize("further", [1, 2])
+def test_utilisation_counts_all_of_an_mtp_module(further):
+    """DeepSeek-V3, section 2.2: a layer, the head again, and the projection of two hidden states to one."""
+    shape, plan = model("llama-3-8b"), Plan(1, 2048)
+    deeper, shallow = replace(shape, mtp_layers=further), replace(shape, layers=shape.layers - 1)
+    layer = model_flops(shape, plan) - model_flops(shallow, plan)
+    product = 6 * plan.seq * shape.hidden
+    each = layer + product * (2 * shape.hidden + shape.vocab)
+    assert model_flops(deeper, plan) - model_flops(shape, plan) == pytest.approx(further * each, rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import simcore
 from simcore.cli import main
-from simcore.cost.predict import gradient_sums, predict
-from simcore.cost.step import in_nodes
+from simcore.cost.predict import gradient_sums, part_cells, predict
+from simcore.cost.step import cut_of, in_nodes
 from simcore.cost.systems import CLUSTERS
 from simcore.errors import InputError
 from simcore.model.memory import held_parameters, peak, stage_memory
@@ -50,6 +50,19 @@ def test_recomputation_costs_time_and_saves_memory():
     assert [peak(GPT, job).activations for job in jobs] == sorted(
         (peak(GPT, job).activations for job in jobs), reverse=True
     )
+
+
+@given(pp=st.sampled_from([1, 2]), layers=st.sampled_from([0, 1]), further=st.integers(1, 3))
+def test_the_layers_of_mtp_modules_are_computed_again_as_all_others_are(pp, layers, further):
+    """Memory keeps no more than their input, so time has them twice (Megatron-LM's `_checkpointed_forward`)."""
+    plan = Plan.of(2048, 4, pp=pp, sequence_parallel=False)
+    again = replace(plan, recompute="full", recompute_layers=layers)
+    deeper = replace(GPT, mtp_layers=further)
+    parts = [cell for cell, _ in part_cells(deeper, cut_of(again), SELENE, pp - 1)]
+    plain = [cell for cell, _ in part_cells(GPT, cut_of(again), SELENE, pp - 1)]
+    assert plain[pp == 1].backward_ns in {cell.backward_ns for cell in parts[len(plain) :]}
+    longer, shorter = ([predict(one, this, SELENE).step_s for this in (again, plan)] for one in (deeper, GPT))
+    assert longer[0] - longer[1] > shorter[0] - shorter[1]
 
 
 def test_interleaving_shortens_the_bubble():
