@@ -47,7 +47,9 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
 
 def _words(asked: Study, plan: Plan) -> Iterator[str]:
     """The command that predicts and runs a plan of a study."""
-    usual = Plan(plan.world_size, plan.seq, global_batch=0, fused_attention=plan.fused_attention)
+    # What a prediction takes without a word; experts on tensor ranks share the sequence by themselves.
+    by_itself = asked.model.experts is not None and plan.tp > 1
+    usual = Plan(plan.world_size, plan.seq, global_batch=0, sequence_parallel=by_itself, **asked.cluster.software.usual)
     unsaid = {name for name, _ in idle(asked.model, plan, (field.name for field in fields(plan)))}
     yield f"simcore predict --model {asked.names[0] or 'MODEL.yaml'} --cluster {asked.names[1] or 'CLUSTER.yaml'}"
     yield f"--accelerators {plan.world_size} --seq {plan.seq}"
@@ -55,7 +57,8 @@ def _words(asked: Study, plan: Plan) -> Iterator[str]:
         name = str(one.name)
         if name not in unsaid and (value := getattr(plan, name, ())) != getattr(usual, name, ()):
             one_by_one = value if one.multiple else [",".join(map(str, value)) if isinstance(value, tuple) else value]
-            yield from (one.opts[0] if one.is_flag else f"{one.opts[0]} {each}" for each in one_by_one)
+            said = one.opts if value else one.secondary_opts
+            yield from (said[0] if one.is_flag else f"{one.opts[0]} {each}" for each in one_by_one)
     yield "--run" if plan.fused_attention else "--unfused-attention --run"
 
 

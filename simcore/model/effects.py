@@ -17,8 +17,9 @@ Rows = Callable[[Model, Plan], Iterator[Row]]
 
 def idle(model: Model, plan: Plan, names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Those choices of a plan that change nothing of a step, and what they need; nothing is chosen by 0 or False."""
-    yield from _found(_contradictions, model, plan, names)
-    yield from _found(_resting, model, plan, names)
+    asked = [*names]
+    yield from _found(_contradictions, model, plan, asked)
+    yield from _found(_resting, model, plan, asked)
 
 
 def contradicting(model: Model, plan: Plan, names: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -1,10 +1,14 @@
 import json
 import shlex
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from operator import attrgetter
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simcore.cli import main
@@ -163,6 +167,51 @@ def test_the_best_plan_its_run_and_its_file_take_the_same_time(schedule, pp, tmp
     assert main(["run", *files, "--json"]) == 0
     run_ns = json.loads(capsys.readouterr().out)["time_ns"]
     assert run_ns == round(predicted["run_s"] * 1e9) == pytest.approx(predicted["step_s"] * 1e9, abs=4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    software=st.sampled_from(["torchtitan", "deepspeed", "fsdp", "maxtext", "megatron-core"]),
+    model=st.sampled_from(["config.json", "mixtral-8x7b"]),
+    words=st.fixed_dictionaries(
+        {},
+        optional={
+            "gradient_bytes": st.sampled_from([2, 4]),
+            "gradients_apart": st.booleans(),
+            "by_matrix": st.booleans(),
+            "optimizer_bytes": st.sampled_from([8, 10, 12]),
+            "loss_bytes": st.sampled_from([0, 4, 10]),
+            "pad_vocab_to": st.sampled_from([1, 128]),
+            "overlap": st.booleans(),
+            "fused_attention": st.booleans(),
+        },
+    ),
+    tp=st.sampled_from([1, 2]),
+    zero=LEVELS,
+)
+def test_the_command_for_the_best_plan_says_all_of_it_and_nothing_idle(software, model, words, tp, zero):
+    """Also what the software does by itself and a study does not: the same step and memory, without a warning."""
+    gradients = words.get("gradient_bytes", software in {"torchtitan", "deepspeed", "megatron-core"} and 4)
+    assume(not words.get("gradients_apart") or (gradients == 4 and max(zero) < 3))
+    assume(not words.get("by_matrix") or zero == [3])
+    with TemporaryDirectory() as folder, chdir(folder):
+        Path("config.json").write_text(json.dumps(LLAMA))
+        Path("CLUSTER.yaml").write_text(json.dumps({"accelerator": "H100", "software": software}))
+        asked = {"model": model, "seq": 1024, "accelerators": 16, "global_batch": 32, "cluster": "CLUSTER.yaml"}
+        asked |= {"tp": [tp], "cp": [1], "micro_batch": [1], "zero": zero, "schedule": ["1f1b"], "memory": "1 TB"}
+        Path("study.json").write_text(json.dumps(asked | words))
+        found, _ = said("search", "study.json", "--json")
+        predicted, warned = said(*shlex.split(found["predict"])[1:], "--json")
+    best = found["best"][0]
+    assert (predicted["step_s"], warned) == (best["step_s"], "")
+    assert max(stage["peak_bytes"] for stage in predicted["memory"]) == best["memory_bytes"]
+
+
+def said(*command):
+    """The document that a command prints, and what it says beside."""
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as beside:
+        assert main(command) == 0
+    return json.loads(out.getvalue()), beside.getvalue()
 
 
 @pytest.mark.parametrize(("cluster", "price"), [("{accelerator: H100, topology: ring8}", True), ("h100", False)])
