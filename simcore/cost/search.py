@@ -187,8 +187,8 @@ def _never_acting(study: Study, names: Iterable[str]) -> Iterator[tuple[str, str
     left = dict.fromkeys(names, "")
     tp, cp, pp = (1 if some and max(some) == 1 else 2 for some in (study.tp, study.cp, study.pp))
     wide = study.plan.but(world_size=2 * tp * cp * pp, tp=tp, cp=cp, pp=pp, sequence_parallel=tp > 1)
-    for zero, recompute in product(study.zero, study.recompute):
-        left = dict(idle(study.model, wide.but(zero=zero, recompute=recompute), left))
+    for zero, recompute, layers in product(study.zero, study.recompute, study.recompute_layers or (0,)):
+        left = dict(idle(study.model, wide.but(zero=zero, recompute=recompute, recompute_layers=layers), left))
     yield from left.items()
 
 
@@ -206,11 +206,11 @@ Family = tuple[Plan, list[Plan]]
 def families(study: Study) -> Iterator[Family]:
     """All candidates: plans whose ranks and batches divide evenly; layers need not.
 
-    Tensor parallelism stays inside a node. A context rank has an early and a late piece of every sequence, so that
-    causal attention is balanced; experts are spread over the ranks of a stage.
+    Tensor parallelism stays inside a node where a study does not say its degrees. A context rank has an early and a
+    late piece of every sequence, so that causal attention is balanced; experts are spread over the ranks of a stage.
     """
     model, total, seq = study.model, study.accelerators, study.plan.seq
-    tensor = [tp for tp in study.tp or divisors(model.heads) if tp <= study.cluster.fabric.node_ranks]
+    tensor = study.tp or [tp for tp in divisors(model.heads) if tp <= study.cluster.fabric.node_ranks]
     context = [cp for cp in study.cp or divisors(total) if cp == 1 or seq % (2 * cp) == 0]
     stages = [pp for pp in study.pp or divisors(total) if pp <= model.depth]
     for tp, pp, cp in product(tensor, stages, context):
@@ -221,12 +221,13 @@ def families(study: Study) -> Iterator[Family]:
 def _with_degrees(study: Study, plan: Plan) -> Iterator[Family]:
     """The candidates of one split of the ranks."""
     model = study.model
-    splits = [d for d in divisors(-(-model.depth // plan.pp)) if d == 1 or (plan.pp > 1 and d * plan.pp <= model.depth)]
+    most = model.depth // plan.pp if plan.pp > 1 else 1  # chunks of a stage
+    splits = [d for d in study.virtual_stages or divisors(-(-model.depth // plan.pp)) if d <= most]
     number = model.experts.count if model.experts else 1
     experts = [ep for ep in study.ep or divisors(number) if number % ep == 0]
-    for micro, chunks, schedule in product(study.micro_batch, study.virtual_stages or splits, study.schedule):
+    for micro, chunks, schedule in product(study.micro_batch, splits, study.schedule):
         count, rest = divmod(plan.global_batch, plan.dp * micro)
-        if rest or count < 1 or not _exists(schedule, plan.pp, chunks, count, splits):
+        if rest or count < 1 or not _exists(schedule, plan.pp, chunks, count, most):
             continue
         own = schedules.family(schedule)
         chosen = plan.but(
@@ -252,7 +253,7 @@ def _with_degrees(study: Study, plan: Plan) -> Iterator[Family]:
 
 def _shared(study: Study, plan: Plan) -> Iterator[tuple[int, int]]:
     """Levels of ZeRO, and the ranks that share where not all replicas do: those of a node."""
-    if plan.replicas == 1:
+    if not plan.repeats(study.model):
         yield 0, 0
         return
     here = study.cluster.fabric.node_ranks // plan.tp
@@ -266,12 +267,12 @@ def _shared(study: Study, plan: Plan) -> Iterator[tuple[int, int]]:
 _SHARES = 3  # the ZeRO level that shares parameters
 
 
-def _exists(schedule: str, pp: int, chunks: int, count: int, splits: Sequence[int]) -> bool:
+def _exists(schedule: str, pp: int, chunks: int, count: int, most: int) -> bool:
     """Whether a schedule is defined for these numbers; chunks interleave 1F1B only."""
-    if chunks not in splits or (chunks > 1 and (schedule != "1f1b" or count % pp)):
+    if chunks > 1 and (schedule != "1f1b" or count % pp):
         return False
     if schedule == "zb-v":
-        return pp > 1 and 2 in splits
+        return pp > 1 and most > 1
     return schedule != "dualpipe" or (pp % 2 == 0 and count % 2 == 0 and count >= 2 * pp)
 
 

@@ -58,7 +58,7 @@ def _contradictions(model: Model, plan: Plan) -> Iterator[Row]:
 
 def _resting(model: Model, plan: Plan) -> Iterator[Row]:
     """What would act if more were cut, or less were left out."""
-    copies = max(plan.replicas, plan.expert_replicas if model.experts else 1) > 1
+    copies = plan.repeats(model)
     deepest = max(len(plan.layers(model, part)) for part in range(plan.outline.parts))
     layers = f"no more layers than the {deepest} of the deepest chunk"
     yield ("sequence_parallel",), plan.tp > 1, "--tp 2 or more"

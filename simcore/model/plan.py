@@ -145,6 +145,10 @@ class Plan(Hashed):
         """As `sharing`, of experts: what is left of these ranks where expert ranks are among them."""
         return max(1, self.sharing * self.tp // (self.ep * self.expert_tp))
 
+    def repeats(self, model: Model) -> bool:
+        """Whether several ranks have the same parameters of a model, all of them or experts, which they could share."""
+        return max(self.replicas, self.expert_replicas if model.experts else 1) > 1
+
     @property
     def micro_batches(self) -> int:
         """Micro-batches a replica runs in a step; InputError when the batch does not divide."""

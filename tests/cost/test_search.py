@@ -15,7 +15,9 @@ from simcore.cli import main
 from simcore.cost.predict import lower_bound_s, mean_bound_s, predict, stage_bound_s
 from simcore.cost.search import SLOWEST, Candidate, Study, axes, read_study, rivals, search, sized
 from simcore.cost.systems import CLUSTERS
+from simcore.errors import InputError
 from simcore.front import front
+from simcore.model.effects import idle
 from simcore.model.memory import peak
 from simcore.model.plan import Plan, check
 from simcore.model.shape import Experts, Model
@@ -60,6 +62,37 @@ def test_pruning_finds_what_trying_everything_finds(model, gpus, top, share, wor
     assert {choice: one.step_s for choice, one in found.leaders.items()} == {
         choice: min(one.step_s for one in everything if choice in axes(one.plan).items()) for choice in choices
     }
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    model=st.sampled_from([UNEVEN, replace(MIXTURE, layers=7), replace(GPT, heads=32)]),
+    tp=st.sampled_from([1, 2, 8, 16]),
+    pp=st.sampled_from([1, 2, 3]),
+    ep=st.sampled_from([1, 2, 4]),
+    dp=st.sampled_from([1, 2]),
+    chunks=st.integers(1, 3),
+    schedule=st.sampled_from(["1f1b", "zb-v"]),
+    zero=st.integers(0, 3),
+)
+def test_what_a_study_lists_is_tried_where_a_prediction_takes_it(model, tp, pp, ep, dp, chunks, schedule, zero):
+    """Also tensor ranks of several nodes, chunks that do not divide the layers, experts that tensor ranks share."""
+    folded = 2 if schedule == "zb-v" else chunks
+    chosen = {"tp": tp, "pp": pp, "ep": ep, "virtual_stages": folded, "zero": zero, "sequence_parallel": tp > 1}
+    named = "" if pp == 1 else "interleaved" if schedule == "1f1b" and chunks > 1 else schedule
+    plan = Plan.of(1536, 6 * dp * pp, dp=dp, schedule=named, **chosen, scatter_pipeline=True, context="ring")
+    try:
+        check(model, plan)
+        assert plan.order
+    except InputError:
+        assume(False)
+    assume(pp > 1 or (chunks == 1 and schedule == "1f1b"))
+    assume(not any(idle(model, plan, ["zero"])))
+    listed = {name: [value] for name, value in chosen.items() if name != "sequence_parallel"}
+    listed |= {"virtual_stages": [1 if schedule == "zb-v" else chunks], "schedule": [schedule], "cp": [1]}
+    base = Plan(1, 1536, global_batch=6 * dp * pp, scatter_pipeline=True, context="ring")
+    study = Study(model, base, plan.world_size, SELENE, **listed, micro_batch=[1], recompute=["none"], cuts=["even"])
+    assert plan.but(schedule=named or "1f1b") in sized(study)
 
 
 def test_what_a_rival_loses_is_the_sum_of_its_parts():
@@ -270,6 +303,18 @@ def test_a_wrong_study_says_where(change, message, tmp_path, capsys):
     path.write_text(STUDY.replace(*change))
     assert main(["search", str(path)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_study_may_have_groups_of_layers_computed_again(tmp_path):
+    """Groups need `recompute_layers`, which a study lists."""
+    study = tmp_path / "study.json"
+    asked = {"model": "gpt-2", "seq": 1024, "accelerators": 2, "global_batch": 4, "cluster": "selene"}
+    asked |= {"recompute": ["full"], "recompute_method": "uniform"}
+    study.write_text(json.dumps(asked | {"recompute_layers": [1, 3]}))
+    assert {plan.recompute_layers for plan in sized(read_study(study))} == {1, 3}
+    study.write_text(json.dumps(asked))
+    with pytest.raises(InputError, match="has no effect here"):
+        read_study(study)
 
 
 def test_a_study_says_how_stages_may_be_cut(tmp_path):
