@@ -35,6 +35,7 @@ def _found(rows: Rows, model: Model, plan: Plan, names: Iterable[str]) -> Iterat
 
 def _contradictions(model: Model, plan: Plan) -> Iterator[Row]:
     yield ("capacity", "load", "expert_tp"), model.experts is not None, "a model with experts"
+    yield ("load",), not plan.capacity, "no --capacity, to which all experts are padded"
     yield ("encoder_seq",), model.encoder_layers > 0, "a model with an encoder"
     yield ("schedule", "virtual_stages"), plan.pp > 1, "--pp 2 or more"
     beside = plan.zero < 3 and plan.gradient_bytes > plan.element_bytes

@@ -181,14 +181,15 @@ class _Attention:
     def _context(self, label: str) -> Collective:
         """Keys and values of the other context-parallel ranks, their gradients back; or heads for tokens."""
         model, plan = self.model, self.plan
-        widths = (model.head_dim + model.value_dim) * max(model.key_heads, plan.tp) // plan.tp
-        size = plan.micro_batch * plan.seq * widths * plan.element_bytes
+        apart = plan.tp * plan.cp if plan.context == "all_to_all" else plan.tp  # ranks with heads of their own
+        each = model.head_dim + model.value_dim
+        widths = each * max(model.key_heads, apart) // plan.tp
         context = partial(Collective, f"{label}_context", Role.CONTEXT, Axis.CONTEXT)
         if plan.context == "all_to_all":
-            # Queries, keys and values there, results back: twice what a rank has, all of it at once.
-            queries = plan.tokens * model.heads * model.head_dim // plan.tp
-            sent = 2 * plan.element_bytes * (queries + plan.tokens * widths)
+            # Queries, keys and values there, results back (Jacobs et al. 2023, section 3.2), all of it at once.
+            sent = plan.element_bytes * plan.tokens * (each * model.heads // plan.tp + widths)
             return context(sent, ALL_TO_ALL, ALL_TO_ALL)
+        size = plan.micro_batch * plan.seq * widths * plan.element_bytes
         beside = Beside.ATTENTION if plan.context == "ring" else Beside.NOTHING
         return context(size, ALL_GATHER, REDUCE_SCATTER, beside)
 

@@ -466,6 +466,16 @@ def _divisions(model: Model, plan: Plan) -> Iterator[tuple[str, int, int, str]]:
     if not model.latent:
         fewer, more = sorted((model.key_heads, plan.tp))
         yield "tensor_model_parallel_size", more, fewer, "heads of keys by tensor ranks, or ranks by heads"
+    if plan.context == "all_to_all":
+        yield (
+            "context_parallel_size",
+            model.heads,
+            plan.tp * plan.cp,
+            "the ranks that have whole sequences of some heads",
+        )
+        fewer, more = sorted((model.key_heads, plan.tp * plan.cp))
+        if model.key_heads < model.heads:
+            yield "context_parallel_size", more, fewer, "heads of keys by tensor and context ranks, or ranks by heads"
     yield "ffn_hidden_size", model.ffn, plan.tp, "the tensor ranks that share the feed-forward"
     yield "seq_length", plan.seq, plan.cp * (plan.tp if plan.sequence_parallel else 1), "the ranks that share it"
     yield "global_batch", plan.global_batch, plan.dp * plan.micro_batch, "data parallel ranks times micro-batch"

@@ -59,12 +59,22 @@ def plans(draw: Any) -> tuple[Model, Plan]:
     more = draw(
         st.sampled_from(
             [
-                *({}, {}, {"zero": 1}, {"zero": 3}, {"lora_rank": 8}, {"dtype": "fp8"}, {"fused_attention": False}),
+                *(
+                    {},
+                    {},
+                    {"capacity": 1.25},
+                    {"zero": 1},
+                    {"zero": 3},
+                    {"lora_rank": 8},
+                    {"dtype": "fp8"},
+                    {"fused_attention": False},
+                ),
                 *({"recompute": "full"}, {"recompute": "full", "recompute_layers": 2}, {"offload": ("activations",)}),
                 *(
                     {"recompute": "selective", "fused_attention": False},
                     {"recompute": "selective"},
                     {"gradient_bytes": 2},
+                    {"capacity": 1.25},
                 ),
             ]
         )
@@ -109,6 +119,13 @@ def test_a_choice_is_idle_exactly_where_nothing_changes(asked, name):
     stated = {getattr(Plan, name), "1f1b", "interleaved"}  # says what is so without it
     every = {value for value, changed in acting if not changed and value not in stated}
     assert every <= ({1} if name == "expert_tp" and plan.tp == 1 else set())
+
+
+def test_the_load_of_the_busiest_is_refused_where_all_experts_are_padded_alike():
+    busy = simcore.predict("mixtral-8x7b", "h100", 8, 2048, ep=8, load=1.5)
+    assert busy.step_s > simcore.predict("mixtral-8x7b", "h100", 8, 2048, ep=8).step_s
+    with pytest.raises(InputError, match="--load: error: has no effect here\n  expected: no --capacity"):
+        simcore.predict("mixtral-8x7b", "h100", 8, 2048, ep=8, capacity=1.25, load=1.5)
 
 
 @pytest.mark.parametrize(

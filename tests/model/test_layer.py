@@ -112,6 +112,22 @@ def test_context_ranks_share_the_attention_evenly_however_they_exchange(cp, cont
     assert flops(shape, Plan.of(8192, 1, cp=cp, context=context)) * cp == pytest.approx(whole, rel=1e-6)
 
 
+@given(
+    name=st.sampled_from(["gpt-175b", "llama-3-8b", "deepseek-v2-lite"]),
+    tp=st.sampled_from([1, 2]),
+    cp=st.sampled_from([2, 4, 8]),
+)
+def test_heads_are_exchanged_for_tokens_once_there_and_once_back(name, tp, cp):
+    """DeepSpeed Ulysses (Jacobs et al. 2023): queries, keys, values and results, 4 N h / P of a whole sequence."""
+    shape = model(name)
+    found = steps(shape, Plan.of(8192, 1, tp=tp, cp=cp, context="all_to_all"), shape.kind(0))
+    (sent,) = (one.size_bytes for one in found if not isinstance(one, Kernel) and one.axis is Axis.CONTEXT)
+    keys = max(shape.key_heads, tp * cp)  # no rank has less than one
+    assert sent == 2 * 8192 // cp * (shape.head_dim + shape.value_dim) * (shape.heads + keys) // tp
+    if name == "gpt-175b":
+        assert sent == 2 * 4 * 8192 * shape.hidden // (cp * tp)
+
+
 def test_selective_recomputation_does_what_it_drops_again_and_nothing_else():
     """Fused attention keeps nothing that could be dropped."""
     block = blocks(GPT3, replace(CLASSIC, recompute="selective"), PLAIN)[0]
