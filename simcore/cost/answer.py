@@ -238,7 +238,9 @@ def remedies(model: Model, plan: Plan, cluster: Cluster) -> list[tuple[str, int,
         except InputError:
             continue
         if size <= cluster.memory_bytes and not any(idle(model, other, ["zero"])):
-            fitting.append((option, size, predict(model, other, cluster).step_s))
+            unsaid = plan.global_batch == plan.usual_batch != other.usual_batch  # the batch may have been left out
+            said = f"{option} --global-batch {plan.global_batch}" if unsaid else option
+            fitting.append((said, size, predict(model, other, cluster).step_s))
     return sorted(fitting, key=lambda one: one[2])
 
 
@@ -255,7 +257,8 @@ def _changes(model: Model, plan: Plan) -> Iterator[tuple[str, Plan]]:
     yield f"--ep {2 * plan.ep}", replace(plan, ep=2 * plan.ep)
     for name in ("tp", "pp", "cp") if plan.dp % 2 == 0 else ():  # what replicas were
         degree = 2 * getattr(plan, name)
-        yield f"--{name} {degree} --dp {plan.dp // 2}", plan.but(**{name: degree})
+        shares = plan.sequence_parallel or (name == "tp" and plan.tp == 1 and model.experts is not None)
+        yield f"--{name} {degree} --dp {plan.dp // 2}", plan.but(**{name: degree}, sequence_parallel=shares)
     if plan.micro_batch > 1:
         yield f"--micro-batch {plan.micro_batch // 2}", replace(plan, micro_batch=plan.micro_batch // 2)
 

@@ -194,7 +194,7 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
         message = "the degrees do not multiply to the accelerators"
         raise InputError.at("--accelerators", message, expected=degrees, found=str(accelerators))
     if "global_batch" not in words:
-        plan = replace(plan, global_batch=plan.dp * plan.micro_batch * plan.pp)
+        plan = replace(plan, global_batch=plan.usual_batch)
     if model.experts and plan.tp > 1 and "sequence_parallel" not in words:
         plan = replace(plan, sequence_parallel=True)
     cluster.device.peak(plan.dtype)

@@ -159,6 +159,11 @@ class Plan(Hashed):
         return count
 
     @property
+    def usual_batch(self) -> int:
+        """Sequences of a step where none are stated: a micro-batch for every replica and stage."""
+        return self.dp * self.micro_batch * self.pp
+
+    @property
     def reduced_at_once(self) -> int:
         """Micro-batches whose gradients are shared as a sum: that pass a chunk in turn (arXiv 2407.21783, 3.3.2)."""
         return self.pp if self.zero == 2 and self.schedule_name == "interleaved" else 1

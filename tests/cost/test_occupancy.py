@@ -114,16 +114,24 @@ def test_segments_have_the_sizes_of_pytorchs(size, reserved):
 SMALL = replace(LLAMA, hidden=8192, heads=64, kv_heads=8, ffn=28672, layers=20)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
-    model=st.sampled_from([SMALL, replace(SMALL, layers=40), replace(SMALL, experts=Experts(8, 2, 14336))]),
-    degrees=st.sampled_from([{"tp": 8}, {"tp": 8, "pp": 2}, {"tp": 4, "pp": 4}, {"tp": 2, "cp": 2}]),
+    model=st.sampled_from(
+        [
+            SMALL,
+            replace(SMALL, layers=40),
+            replace(SMALL, experts=Experts(8, 2, 14336)),
+            replace(LLAMA, experts=Experts(8, 2, 2048)),
+        ]
+    ),
+    degrees=st.sampled_from([{"tp": 8}, {"tp": 8, "pp": 2}, {"tp": 4, "pp": 4}, {"tp": 2, "cp": 2}, {}]),
     micro_batch=st.sampled_from([1, 4]),
+    batch=st.sampled_from([{"global_batch": 64}, {}]),
     fused_attention=st.booleans(),
 )
-def test_what_would_fit_fits_when_it_is_said(model, degrees, micro_batch, fused_attention):
+def test_what_would_fit_fits_when_it_is_said(model, degrees, micro_batch, batch, fused_attention):
     """Every option that is told is a prediction's, whose fullest stage has room, and takes as long as is told."""
-    words = degrees | {"micro_batch": micro_batch, "global_batch": 64, "fused_attention": fused_attention}
+    words = degrees | batch | {"micro_batch": micro_batch, "fused_attention": fused_attention}
     plan = plan_of(model, H100, 16, {"seq": 4096} | words)
     told = remedies(model, plan, H100)
     assert [step_s for *_, step_s in told] == sorted(step_s for *_, step_s in told)
