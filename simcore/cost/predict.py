@@ -274,7 +274,7 @@ def _gradients_s(model: Model, plan: Plan, cluster: Cluster, pipeline_s: float) 
     whole, after = (fsum(took for one, took in taken if (one.calls > 1) == turns) for turns in (0, 1))
     if plan.overlap:
         backward_s = pipeline_s * _BACKWARD_SHARE
-        window = backward_s / plan.micro_batches * (plan.pp if plan.virtual_stages > 1 else 1)
+        window = backward_s / plan.micro_batches * (plan.pp if plan.schedule_name == "interleaved" else 1)
         whole -= copies
         shown = max(whole - window, whole / _BUCKETS)
         whole = shown + Machine(plan, cluster).slowdown(Axis.DATA) * (whole - shown) + max(0.0, copies - backward_s)

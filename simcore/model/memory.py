@@ -281,7 +281,7 @@ def states(held: Held, plan: Plan) -> tuple[int, int, int]:
     """
     trained = held.trained + held.trained_experts
     owned = held.owned(plan)
-    summed = trained // plan.virtual_stages if plan.reduced_at_once > 1 else 0  # of the chunk at work
+    summed = trained // plan.outline.chunks if plan.reduced_at_once > 1 else 0  # of the chunk at work
     whole = held.dense // plan.sharing + held.experts // plan.expert_sharing if plan.zero >= 3 else held.whole
     return (
         plan.parameter_bytes * whole,
@@ -297,7 +297,7 @@ def in_flight(plan: Plan, stage: int = 0) -> float:
     >>> in_flight(plan, 0), in_flight(plan, 3)
     (4.0, 1.0)
     """
-    stages, chunks = plan.pp, plan.virtual_stages
+    stages, chunks = plan.pp, plan.outline.chunks
     most = {
         "gpipe": float(plan.micro_batches),
         "interleaved": (2 * (stages - stage - 1) + (chunks - 1) * stages + 1) / chunks,

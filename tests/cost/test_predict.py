@@ -71,6 +71,21 @@ def test_interleaving_shortens_the_bubble():
     assert split < plain
 
 
+@given(
+    schedule=st.sampled_from(["interleaved", "zb-v", "dualpipe"]),
+    pp=st.sampled_from([2, 4]),
+    zero=st.integers(0, 3),
+    overlap=st.booleans(),
+)
+def test_a_schedule_has_its_two_chunks_without_a_word(schedule, pp, zero, overlap):
+    """Of its time and of the memory of every stage."""
+    plan = Plan.of(2048, 8 * pp, pp=pp, dp=2, schedule=schedule, zero=zero, overlap=overlap)
+    stated = replace(plan, virtual_stages=2)
+    assert predict(GPT, plan, SELENE) == predict(GPT, stated, SELENE)
+    for stage in range(pp):
+        assert stage_memory(GPT, plan, stage) == stage_memory(GPT, stated, stage)
+
+
 def test_hidden_gradients_never_cost_more():
     plain, hidden = (predict(GPT, replace(BASE, overlap=value), SELENE).parts["gradients"] for value in (False, True))
     assert hidden < plain
