@@ -115,11 +115,13 @@ def load(path: str | None) -> None:
     if not path:
         return
     context = click.get_current_context()
-    options = (
-        known for known in context.command.params if getattr(known, "group", "") != "Output" and not known.is_eager
-    )
-    taken = {str(known.name): known for known in options}
-    names = (*taken, *(each.name for each in fields(RunOptions)))  # no file is written that the command does not name
+    asked = [each.name for each in fields(RunOptions)]
+    taken = {  # no file is written that the command does not name
+        str(known.name): known
+        for known in context.command.params
+        if known.name in asked or (getattr(known, "group", "") != "Output" and not known.is_eager)
+    }
+    names = (*taken, *asked)
     with Problems() as problems:
         root = documents.read(path, problems)
         root.keys(required=("options",), optional=("schema", "provenance"))

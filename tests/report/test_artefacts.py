@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+import simcore
+from simcore.cli import main
 from simcore.errors import InputError
 from simcore.report.archive import events_npz, read_archive, read_report
 from simcore.report.artefacts import TIMELINES, write_directory, write_timeline
@@ -124,6 +126,18 @@ def test_an_event_archive_keeps_what_was_asked_and_what_was_sent(made, tmp_path)
     assert back.to_dict() == original.to_dict()
     assert np.array_equal(back.timeline.events.messages, made.events.messages)
     assert events_npz(back) == events_npz(original)
+
+
+@pytest.mark.parametrize(
+    "asked", ["--power h100", "--what-would-help", "--profile astra-sim-1.0 --explain-profile", "--straggler 1=2"]
+)
+def test_a_run_yaml_repeats_the_run_and_all_that_its_report_tells(asked, tmp_path, capsys):
+    words = ["run", "--workload", "dlrm", "--topology", "ring8", *asked.split(), "--json", "-q"]
+    assert main([*words, "-o", f"{tmp_path}/a"]) == 0
+    told = capsys.readouterr().out
+    assert main(["run", "--config", f"{tmp_path}/a/run.yaml", "--json", "-q", "-o", f"{tmp_path}/b"]) == 0
+    assert capsys.readouterr().out == told
+    assert (tmp_path / "a" / "report.json").read_bytes() == (tmp_path / "b" / "report.json").read_bytes()
 
 
 def test_comparing_takes_timelines(tmp_path):
