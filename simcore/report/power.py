@@ -23,9 +23,10 @@ def power_over_time(timeline: Timeline, name: str) -> PowerRow:
     device, span_ns = accelerator(name), max(timeline.time_ns, 1)
     edges_ns = np.linspace(0, span_ns, min(NUM_BINS, span_ns) + 1).round().astype(np.int64)
     computing = shares_of_time(timeline.events, COMPUTING, np.arange(len(timeline.ranks)), edges_ns)
-    boards = np.array([len(ranks) for ranks in timeline.ranks], float)
-    watts = boards @ board_w(device, computing)
-    energy_j = fsum((watts * np.diff(edges_ns)).tolist()) * 1e-9
+    boards, bins_ns = np.array([len(ranks) for ranks in timeline.ranks]), np.diff(edges_ns)
+    busy_ns = boards @ (computing * bins_ns).round().astype(np.int64)  # whole, so that folding changes no digit
+    watts = timeline.npus * board_w(device, busy_ns / (timeline.npus * bins_ns))
+    energy_j = fsum((watts * bins_ns).tolist()) * 1e-9
     mean_w = energy_j / (span_ns * 1e-9) / timeline.npus
     return {
         "accelerator": device.name,

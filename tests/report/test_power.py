@@ -35,6 +35,16 @@ def test_boards_draw_between_waiting_and_their_limit_and_energy_is_what_they_do(
     assert row["energy_j"] == pytest.approx(limit_w * (WAITING * span_s + (0.93 - WAITING) * busy_s), rel=1e-6)
 
 
+@pytest.mark.parametrize("straggler", ["1=1.5", "0-3,7=1.1"])
+def test_boards_draw_the_same_to_the_last_digit_without_folding(straggler):
+    folded, unfolded = (
+        run("mlp_model_parallel", "cluster_64_nodes", straggler=straggler, power="H100", no_fold=each).to_dict()
+        for each in (False, True)
+    )
+    assert folded["classes"] < unfolded["classes"]
+    assert folded["power"] == unfolded["power"]
+
+
 def test_report_page_picture_and_archive_tell_the_same_power(tmp_path, capsys):
     assert (
         main(["run", "--workload", "dlrm", "--topology", "ring8", "--power", "H100", "-o", str(tmp_path / "out")]) == 0
