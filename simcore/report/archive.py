@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -105,7 +106,10 @@ def _arrays(report: Report) -> Arrays:
         "dim_npus": np.array([npus for _, npus in timeline.dims], dtype=np.int64),
     }
     if links is not None:
-        arrays |= {"link_src": _strings(links.src), "link_dst": _strings(links.dst)}
+        number = {name: at for at, name in enumerate(dict.fromkeys(chain(links.src, links.dst)))}
+        ends = {"link_src": links.src, "link_dst": links.dst}  # a large machine has far fewer nodes than links
+        arrays |= {name: np.fromiter(map(number.__getitem__, each), np.int32, len(each)) for name, each in ends.items()}
+        arrays["nodes"] = _strings(number)
         arrays |= {"link_bytes": links.size_bytes, "link_busy_ns": links.busy_ns}
         arrays |= {} if links.coordinates is None else {"link_coordinates": links.coordinates}
         arrays |= {} if links.queues is None else _of_queues(links.queues)
@@ -220,11 +224,12 @@ def _timeline(arrays: Arrays, about: About) -> Timeline:
 
 def _links(arrays: Arrays, about: About) -> LinkTable:
     """What links and their queues did; ValueError when columns do not fit."""
-    ends = (_texts(arrays["link_src"]), _texts(arrays["link_dst"]))
+    nodes = _texts(arrays["nodes"]) if "nodes" in arrays else ()
+    src, dst = (_named(arrays[column], nodes) for column in ("link_src", "link_dst"))
     carried, busy_ns = arrays["link_bytes"].astype(np.int64), arrays["link_busy_ns"].astype(np.int64)
     places = arrays["link_coordinates"].astype(np.int64) if "link_coordinates" in arrays else None
     queues = _queues(arrays, len(busy_ns)) if QUEUE + "curves" in arrays else None
-    return LinkTable(*ends, carried, busy_ns, places, about["faults"], queues=queues)
+    return LinkTable(src, dst, carried, busy_ns, places, about["faults"], queues=queues)
 
 
 def _check(columns: Sequence[Ints], arrays: Arrays, about: About, messages: Ints) -> None:
@@ -244,6 +249,16 @@ def _check(columns: Sequence[Ints], arrays: Arrays, about: About, messages: Ints
         raise ValueError("not what every layer asks for")
     if about["pipeline"] and not all(0 <= each < classes for each in about["pipeline"].classes):
         raise ValueError("a stage of a class that is not there")
+
+
+def _named(ends: NDArray[np.generic], nodes: Sequence[str]) -> tuple[str, ...]:
+    """The names of numbered nodes, or those that earlier versions wrote; ValueError for numbers of none."""
+    if ends.dtype.kind == "U":
+        return _texts(ends)
+    numbers = _ints(ends)
+    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(nodes):
+        raise ValueError("links of nodes that are not there")
+    return tuple(nodes[number] for number in numbers.tolist())
 
 
 def _texts(array: NDArray[np.generic]) -> tuple[str, ...]:

@@ -128,6 +128,24 @@ def test_an_event_archive_keeps_what_was_asked_and_what_was_sent(made, tmp_path)
     assert events_npz(back) == events_npz(original)
 
 
+def test_an_archive_names_each_node_once_and_names_for_every_link_are_read_too(tmp_path):
+    """Names for every link are what earlier versions wrote."""
+    original = simcore.run("dlrm", "torus_4x4x4")
+    (tmp_path / "new.npz").write_bytes(events_npz(original))
+    arrays = dict(np.load(tmp_path / "new.npz"))
+    nodes = arrays.pop("nodes")
+    assert len({*nodes.tolist()}) == len(nodes) == 64
+    ends = {name: nodes[arrays[name]] for name in ("link_src", "link_dst")}
+    np.savez(tmp_path / "old.npz", **arrays | ends)
+    for back in (read_archive(tmp_path / name) for name in ("new.npz", "old.npz")):
+        assert back.to_dict() == original.to_dict()
+        assert [*back.timeline.links.src] == ends["link_src"].tolist() == [*original.timeline.links.src]
+        assert [*back.timeline.links.dst] == ends["link_dst"].tolist() == [*original.timeline.links.dst]
+    np.savez(tmp_path / "bad.npz", **arrays, nodes=nodes[:63])
+    with pytest.raises(InputError, match="nodes that are not there"):
+        read_archive(tmp_path / "bad.npz")
+
+
 @pytest.mark.parametrize(
     "asked", ["--power h100", "--what-would-help", "--profile astra-sim-1.0 --explain-profile", "--straggler 1=2"]
 )

@@ -11,9 +11,9 @@ import simcore
 from simcore.report.model import Report
 from simcore.report.timelines.chrome import chrome_json
 from simcore.report.timelines.selection import Limits, Selection, View, choose
-from simcore.report.timelines.tracks import busiest_links, samples
+from simcore.report.timelines.tracks import MOST_LOOKED_AT, _hot, busiest_links, samples
 from simcore.timeline.breakdown import union_ns
-from simcore.timeline.events import EventKind
+from simcore.timeline.events import EventKind, LinkTable
 from tests.timelines import data_parallel
 
 
@@ -47,6 +47,20 @@ def test_the_busiest_links_are_busy_as_long_as_the_report_says_and_at_times_of_t
     assert busy[0] == timeline.links.busy_ns.max()
     assert {link.dst for link in links} >= {"1", "3", "4", "12", "16"}  # both directions of the rings of NPU 0
     assert [area(samples(link.start_ns, link.end_ns, shown(timeline))) for link in links] == pytest.approx(busy)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=60))
+def test_links_are_looked_at_from_the_hottest_on_and_few_of_those_as_hot(figures):
+    busy_ns, size_bytes = np.array(figures, dtype=np.int64).reshape(-1, 2).T
+    names = [str(link) for link in range(len(figures))]
+    seen = [*_hot(LinkTable(names, names, size_bytes, busy_ns))]
+    assert all(busy_ns[seen])
+    assert [(-busy_ns[link], -size_bytes[link], link) for link in seen] == sorted(
+        (-figures[link][0], -figures[link][1], link) for link in seen
+    )
+    counts = {one: figures.count(one) for one in figures if one[0]}
+    shown = [figures[link] for link in seen]
+    assert {one: shown.count(one) for one in counts} == {one: min(counts[one], MOST_LOOKED_AT) for one in counts}
 
 
 def test_folded_and_unfolded_runs_have_the_same_counters(runs):

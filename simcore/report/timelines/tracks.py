@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,10 +233,8 @@ def busiest_links(timeline: Timeline) -> list[BusyLink]:
 
 def _hot(links: LinkTable) -> Iterator[int]:
     """Links from the hottest on; few of each that are equally hot."""
-    heat = np.stack([links.busy_ns, links.size_bytes], axis=1)
-    kinds, kind = np.unique(heat, axis=0, return_inverse=True)
-    order = np.argsort(kind, kind="stable")
-    bounds = np.searchsorted(kind[order], np.arange(len(kinds) + 1))
-    for each in reversed(range(len(kinds))):
-        if kinds[each, 0]:
-            yield from order[bounds[each] : bounds[each + 1]][:MOST_LOOKED_AT].tolist()
+    used = np.flatnonzero(links.busy_ns)
+    order = used[np.lexsort([-links.size_bytes[used], -links.busy_ns[used]])]
+    other = np.diff(links.busy_ns[order], prepend=-1) | np.diff(links.size_bytes[order], prepend=-1)
+    for begin, end in pairwise([*np.flatnonzero(other).tolist(), len(order)]):
+        yield from order[begin : min(end, begin + MOST_LOOKED_AT)].tolist()
