@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,19 +29,19 @@ LARGEST_INCHES = 14.0
 
 
 def links_figure(timeline: Timeline) -> Figure:
-    """Links coloured by the bytes they carried in a `timeline` (`Report.timeline`); the title names the hottest.
+    """Links coloured by the bytes they carried in a `timeline` (`Report.timeline`); the title names the one with most.
 
     Where the network lies flat (meshes, tori, wafers) links are arrows, row 0 on top; a torus's links around leave the
-    map at its edge. Of other networks a matrix shows them, of many nodes those with the hottest links.
+    map at its edge. Of other networks a matrix shows them, of many nodes those whose links carried most.
     InputError when the run has no links.
     """
     links = timeline.links
     if links is None or not len(links.size_bytes):
         raise InputError.at("--links", "this run has no links", expected="a run with --network congested or fair")
     figure = _matrix(links) if links.coordinates is None else _map(timeline, links, links.coordinates.astype(float))
-    hottest = int(links.size_bytes.argmax())
-    busy, carried = links.busy_ns[hottest] / max(timeline.time_ns, 1), format_bytes(int(links.size_bytes[hottest]))
-    told = f"hottest: {links.src[hottest]} to {links.dst[hottest]}, {carried}, busy {busy:.0%}"
+    most = int(links.size_bytes.argmax())  # the longest busy may be another one
+    busy, carried = links.busy_ns[most] / max(timeline.time_ns, 1), format_bytes(int(links.size_bytes[most]))
+    told = f"most over {links.src[most]} to {links.dst[most]}: {carried}, busy {busy:.0%}"
     with styled():
         figure.axes[0].set_title(told, fontsize=9, color=INK)
     return figure
@@ -60,14 +61,12 @@ def _map(timeline: Timeline, links: LinkTable, places: Places) -> Figure:
 
 def _matrix(links: LinkTable) -> Figure:
     """A cell for every two nodes that a link joins: numbered nodes in order, then the others."""
-    hottest = np.argsort(-links.size_bytes, kind="stable").tolist()
-    ends = list(dict.fromkeys(end for link in hottest for end in (links.src[link], links.dst[link])))
-    nodes = sorted(
-        ends[:MOST_NODES], key=lambda node: (not node.isdecimal(), int(node) if node.isdecimal() else 0, node)
-    )
+    fullest = np.argsort(-links.size_bytes, kind="stable").tolist()
+    ends = list(dict.fromkeys(end for link in fullest for end in (links.src[link], links.dst[link])))
+    nodes = sorted(ends[:MOST_NODES], key=_numbers)
     place = {node: index for index, node in enumerate(nodes)}
     carried = np.zeros((len(nodes), len(nodes)), np.int64)
-    for link in reversed(hottest):
+    for link in reversed(fullest):
         if links.src[link] in place and links.dst[link] in place:
             carried[place[links.src[link]], place[links.dst[link]]] = links.size_bytes[link]
     side = min(max(3.5, 0.22 * len(nodes) + 2), 9)
@@ -81,11 +80,16 @@ def _matrix(links: LinkTable) -> Figure:
     return figure
 
 
+def _numbers(name: str) -> list[str | int]:
+    """To sort names by the numbers in them: 2, 10, switch@0.2, switch@0.10."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+
+
 def _draw_links(figure: Figure, axes: Axes, links: LinkTable, places: Places) -> None:
     start, stop = _arrows(places)
     scale, unit = largest_unit(float(links.size_bytes.max()), SIZES)
     carried = links.size_bytes / scale
-    order = np.argsort(carried, kind="stable")  # the hottest on top
+    order = np.argsort(carried, kind="stable")  # the fullest on top
     arrows = axes.quiver(
         *start[order].T, *(stop - start)[order].T, carried[order], cmap=HEAT, angles="xy", scale_units="xy", scale=1,
         width=0.06, units="xy", headwidth=2.4, headlength=2.4, headaxislength=2.4,

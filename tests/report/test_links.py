@@ -45,7 +45,7 @@ def test_a_dead_npu_is_crossed_where_it_was():
     assert not [text for text in links_figure(grid("Mesh")).axes[0].texts if text.get_text() == "×"]
 
 
-def test_the_title_names_the_hottest_link():
+def test_the_title_names_the_link_that_carried_most():
     timeline = grid("Mesh")
     most = int(timeline.links.size_bytes.argmax())
     title = links_figure(timeline).axes[0].get_title()
@@ -67,6 +67,15 @@ def test_a_network_that_does_not_lie_flat_is_a_matrix_from_node_to_node():
     shown = {(nodes[a], nodes[b]): megabytes[a, b] for a, b in zip(*(~megabytes.mask).nonzero(), strict=True)}
     assert nodes[:4] == ["0", "1", "2", "3"]
     assert shown == told
+
+
+def test_the_nodes_of_a_matrix_stand_in_the_order_of_their_numbers():
+    axes = links_figure(grid("Switch", 2, 11)).axes[0]
+    nodes = [label.get_text() for label in axes.get_yticklabels()]
+    assert nodes[:22] == [str(npu) for npu in range(22)]
+    switches = [tuple(map(int, name.removeprefix("switch@").split("."))) for name in nodes[22:]]
+    assert switches == sorted(switches)
+    assert max(switches) == (1, 10)
 
 
 @pytest.mark.parametrize(("name", "said"), [("x.gif", ".png"), (".png", "picture"), ("no/x.png", "folder")])
