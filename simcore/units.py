@@ -156,6 +156,15 @@ def format_bytes(size_bytes: float) -> str:
     return _scaled(size_bytes, SIZES)
 
 
+def format_ratio(ratio: float) -> str:
+    """How many times as much.
+
+    >>> format_ratio(1.2345), format_ratio(3687.2)
+    ('1.23', '3,687')
+    """
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+
+
 def format_joules(energy_j: float) -> str:
     """Energy for people."""
     return _scaled(energy_j, ENERGIES)

@@ -12,7 +12,7 @@ from simcore.report.document import Option, PhaseRow, ReportDocument
 from simcore.report.table import Table, columns, signed
 from simcore.report.tables import per_iteration, phases, sum_of_phases
 from simcore.report.text import PHASE_WORDS
-from simcore.units import format_bytes, format_ns
+from simcore.units import format_bytes, format_ns, format_ratio
 from simcore.workload.model import PhaseName
 
 
@@ -87,7 +87,7 @@ class ReportComparison(Comparison):
             return f"Both take {format_ns(time.a)} per iteration; {why}."
         faster = time.difference < 0
         factor = max(time.a, time.b) / max(min(time.a, time.b), 1)
-        verdict = f"{factor:.3g} times as {'fast' if faster else 'slow'} as A"
+        verdict = f"{format_ratio(factor)} times as {'fast' if faster else 'slow'} as A"
         if factor < 1.1:
             verdict = f"{100 * abs(time.difference) / max(time.a, 1):.2g}% {'less' if faster else 'more'}"
         times = f"B takes {format_ns(time.b)} per iteration where A takes {format_ns(time.a)}"

@@ -10,7 +10,7 @@ from typing import ClassVar
 from simcore.report.aligned import Comparison, Pair, align, both
 from simcore.report.table import Table, columns
 from simcore.report.text import PHASE_WORDS
-from simcore.units import format_bytes, format_ns
+from simcore.units import format_bytes, format_ns, format_ratio
 from simcore.workload.contents import Contents
 from simcore.workload.model import SEND, PhaseName
 
@@ -127,6 +127,6 @@ def _said(verb: str, pair: Pair, form: Form, causes: Sequence[tuple[str, int]]) 
     if not pair.difference:
         return f"{verb} as much as A in all, {form(pair.a)}, but otherwise: {most}"
     ratio = pair.b / pair.a if pair.a else 0
-    shown = f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+    shown = format_ratio(ratio)
     times = f", {shown} times as much" if ratio and shown != "1" else ""
     return f"{verb} {form(pair.b)} where A {verb} {form(pair.a)}{times}, {most}"

@@ -41,6 +41,12 @@ def test_longer_communication_is_blamed_with_its_layer_and_reason():
     assert "of the same size, it takes" in sentence
 
 
+def test_a_factor_of_thousands_is_written_out():
+    fast, slow = report().to_dict(), report().to_dict()
+    slow |= {"time_ns": 3687 * fast["time_ns"]}
+    assert "3,687 times as slow as A" in compare(fast, slow).headline()
+
+
 def test_more_compute_is_blamed_with_its_layer():
     more = report(scale=1000).to_dict()
     for row in (more["layers"][2]["forward"], more, more["breakdown"]):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from simcore.replay.kinds import COMMUNICATION
 from simcore.replay.session import RecordedStep, Replay, StepReplay
 from simcore.replay.whatif.changes import HOST_TIMES, WhatIf, cuda_graphs, host, kinds, unsynchronised
-from simcore.units import format_ns
+from simcore.units import format_ns, format_ratio
 from simcore.workload.model import kind_of
 
 NOTICEABLE = 0.001  # of a step; what saves less is not listed
@@ -80,7 +80,7 @@ def batch(batches: float, before_ns: float, after_ns: float, tokens: int) -> str
     said = ""
     if batches != 1:
         said += f"; the global batch is {batches:.4g} times as large, "
-        said += f"{batches * before_ns / after_ns:.3g} times the samples a second"
+        said += f"{format_ratio(batches * before_ns / after_ns)} times the samples a second"
     if tokens:
         said += f"; {tokens * batches / after_ns * 1e9:,.0f} tokens/s instead of {tokens / before_ns * 1e9:,.0f}"
     return said
