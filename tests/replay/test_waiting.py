@@ -50,6 +50,15 @@ def test_a_transfer_takes_what_nccl_was_measured_to_take_where_size_ranks_and_de
     assert one.most_ns == 5_000_000
 
 
+@pytest.mark.parametrize("device", ["made to order", "NVIDIA H100 80GB HBM3"])
+def test_a_rank_alone_in_its_group_waits_for_nobody(device):
+    trace = trace_of([300, 900, 500], device, SAID | {"Group size": 1, "Process Group Ranks": "[0]"})
+    assert [(one.least_ns, one.likely_ns, one.most_ns) for one in estimates(trace)] == [
+        (each, each, each) for each in (300_000, 900_000, 500_000)
+    ]
+    assert "other_ranks" not in critical_path(replay_traces([trace], Changes()).steps[0][1])
+
+
 def test_waiting_stays_where_transfers_get_faster_and_goes_with_the_collective():
     """Of 900 us in the second step 600 are waiting: half of 300 us is gained, and all of it without the collective."""
     trace = trace_of([300, 900, 300])

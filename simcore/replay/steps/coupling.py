@@ -88,16 +88,24 @@ def transfers(rank: RankView) -> dict[int, Estimate]:
     known = recognised(rank.trace.device)
     family = known.name.partition("-")[0].lower() if known else "unknown"
     fabrics = [fabric for name, fabric in FABRICS.items() if family in name.split("-")]  # NCCL was measured there
-    found = dict[int, Estimate]()
-    for rows in _alike(rank).values():
-        quickest = min(rank.trace.tasks.length_ns(task) for task in rows)
-        said = rank.trace.collectives.get(rows[0])
-        transfer = transfer_of(said) if said else None
-        measured = [_measured_ns(transfer, fabric) for fabric in fabrics] if transfer and transfer.size_bytes else []
-        times_ns = [time_ns for time_ns in measured if time_ns]
-        likely = min(max(times_ns, default=quickest), quickest)
-        found |= dict.fromkeys(rows, Estimate(min(min(times_ns, default=0), likely), likely, quickest))
-    return found
+    return {
+        task: one
+        for rows in _alike(rank).values()
+        for task, one in zip(rows, _estimates(rank, rows, fabrics), strict=True)
+    }
+
+
+def _estimates(rank: RankView, rows: Sequence[int], fabrics: Sequence[Fabric]) -> list[Estimate]:
+    """For each of these kernels, which are one collective in several steps."""
+    lengths_ns, said = [rank.trace.tasks.length_ns(task) for task in rows], rank.trace.collectives.get(rows[0])
+    transfer = transfer_of(said) if said else None
+    if transfer and len(transfer.ranks) == 1:  # there is nobody to wait for
+        return [Estimate(own_ns, own_ns, own_ns) for own_ns in lengths_ns]
+    quickest = min(lengths_ns)
+    measured = [_measured_ns(transfer, fabric) for fabric in fabrics] if transfer and transfer.size_bytes else []
+    times_ns = [time_ns for time_ns in measured if time_ns]
+    likely = min(max(times_ns, default=quickest), quickest)
+    return [Estimate(min(min(times_ns, default=0), likely), likely, quickest)] * len(rows)
 
 
 def _alike(rank: RankView) -> Mapping[tuple[object, ...], list[int]]:
