@@ -60,6 +60,7 @@ class QueuedLinks(Queued):
     time, counts and curves are added. Only where keys are numbers: elsewhere every segment is to be played.
     """
 
+    in_parts = True
     least_events = 200  # before anything is compiled
     in_lists = 0  # events that were played so in this process
 
