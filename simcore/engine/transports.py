@@ -102,10 +102,13 @@ class Choice:
         setup, able = self._setup, self._setup.profile.gang and network.in_parts
         if not able or setup.settings.exact or setup.topology.faults or setup.uneven:
             return None
-        asks_or_copies = self._costs.rendezvous or not self._traffic.playable
-        if asks_or_copies and (self._links.latency_ns < 1).any():  # within an instant, who was first would be lost
-            return None
+        if not self._in_columns(network) and (self._links.latency_ns < 1).any():
+            return None  # what goes on within an instant does so in the order of columns, or of all messages
         return survey(setup, self._links, self._traffic)
+
+    def _in_columns(self, network: type[LinkNetwork]) -> bool:
+        """Whether `network.core` can play what meets."""
+        return network.in_columns and self._traffic.playable and not self._costs.rendezvous
 
     def transport(self, env: Environment, ranks: Sequence[Sequence[int]]) -> Transport:
         """The transport for classes that `fold` gives, or for everyone."""
@@ -127,8 +130,8 @@ class Choice:
             return player(env, ranks, network(env, own_links), costs, by_size=not profile.gang)
         if not (network.foldable and folded):
             sites = [structs.replace(site, fold=EVERYBODY) for site in sites]
-        plays = network.in_columns and self._traffic.playable and not costs.rendezvous
         phases = partial(Phases, network=network, costs=costs, plain=network.in_columns)
+        plays = self._in_columns(network)
         return Shared(env, ranks, links, phases, costs, sites=sites, names=setup.names, plays=plays)
 
     def fold(self, kinds: Ints) -> list[Sequence[int]] | None:

@@ -151,6 +151,8 @@ class GraphNpu:
             if row >= 0:
                 slot = self.program.slot[row]
                 heappop(self._ready[slot])
+                if not self._ready[slot]:
+                    del self._ready[slot]  # a slot of one node only may be one of thousands
                 self._start(row, slot)
             elif self._skipped and not self._running:
                 kinds, strict = self.program.kinds, self.program.strict
