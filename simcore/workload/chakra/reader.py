@@ -190,7 +190,7 @@ def count_ranks(path: str | Path) -> int:
 
 
 def files_of_set(path: str | Path) -> dict[int, Path]:
-    """Rank -> file of the set that a prefix or a folder names; InputError when a folder holds several sets."""
+    """Rank -> file of the set that a prefix or folder names; InputError where several sets are, or a rank is twice."""
     place = Path(path)
     folder = place if place.is_dir() else place.parent
     if not folder.is_dir():
@@ -199,7 +199,11 @@ def files_of_set(path: str | Path) -> dict[int, Path]:
     for file in sorted(folder.iterdir()):
         match = _RANK_FILE.fullmatch(file.name)
         if match and (folder is place or match["prefix"] == place.name):
-            sets.setdefault(f"{match['prefix']}{match['suffix']}", {}).setdefault(int(match["rank"]), file)
+            rank, ranks = int(match["rank"]), sets.setdefault(f"{match['prefix']}{match['suffix']}", {})
+            if other := ranks.get(rank):
+                message, found = f"rank {rank} is here twice", f"{other.name} and {file.name}"
+                raise InputError.at(str(file), message, expected="one trace a rank", found=found)
+            ranks[rank] = file
     traces = {name: ranks for name, ranks in sets.items() if ".json" not in name} or sets
     if len(traces) > 1:
         names = ", ".join(sorted(traces))

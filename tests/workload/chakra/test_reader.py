@@ -209,6 +209,16 @@ def test_missing_ranks_are_named(tmp_path):
         reader.read_graphs(str(tmp_path / "w"), 4)
 
 
+@pytest.mark.parametrize(
+    ("names", "said"), [(["w.0.et", "w.00.et"], "rank 0 is here twice"), (["a.0.et", "b.0.et"], "several sets")]
+)
+def test_a_set_has_one_trace_a_rank(names, said, tmp_path):
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match=said):
+        reader.files_of_set(tmp_path)
+
+
 def test_columns_of_a_collective(tmp_path):
     made = collective(3, comm_type=8, is_cpu_op=False, involved_dim=[True, False, True], pg_name="1", comm_priority=2)
     graph = reader.decode(writer.encode(writer.metadata(), [made]), "x").graph
