@@ -14,6 +14,7 @@ from typing import Any, TypedDict, cast
 
 import simcore
 from simcore import library
+from simcore.api import SPECIFICATION_SUFFIXES
 from simcore.documents import read
 from simcore.errors import InputError, Problems, SimcoreError
 from simcore.files import read_bytes, sha256
@@ -56,8 +57,8 @@ def tasks(configurations: Iterable[Configuration]) -> Iterator[Task]:
                 known[entry] = _digest(*entry)
         inputs = {role: known[role, name] for role, name in named.items()}
         for role, _, value in _parts(configuration):
-            if inputs.get(role) and (file := _beside(_path_of(role, named[role]), value)):
-                inputs[value] = sha256(file)
+            if inputs.get(role) and (files := _files_in(value, _path_of(role, named[role]))):
+                inputs[value] = sha256(*files)
         canonical = json.dumps(
             {"inputs": inputs, "options": configuration}, sort_keys=True, separators=(",", ":"), allow_nan=False
         )
@@ -66,11 +67,14 @@ def tasks(configurations: Iterable[Configuration]) -> Iterator[Task]:
 
 def _digest(role: str, name: str, *, of_job: bool = False) -> str:
     """SHA-256 of an input's files, '' where there are none: that run will say so. No job is itself a file of jobs."""
+    from simcore.generate.wse.source import played
+
     digest = hashlib.sha256()
     try:  # a shipped example, a file, a folder's files, or a set of traces
         path = _path_of(role, name)
         some = path.iterdir() if path.is_dir() else path.parent.glob(f"{glob.escape(path.name)}.*")
         paths = [path] if path.is_file() else sorted(entry for entry in some if entry.is_file())
+        paths += played(path) if path.is_dir() else ()
         for each in [*map(str, paths), *_named_by(role, str(path))]:
             digest.update(read_bytes(each))
         for named in named_by(path) if role == "workload" and not of_job else ():
@@ -97,13 +101,23 @@ def _beside(path: Path, value: object, key: str = "") -> str:
 
 
 def _named_by(role: str, path: str) -> Sequence[str]:
-    """The further files that a topology (graphs, circuits) or a system (schedules) is made of."""
+    """The further files that a topology (graphs, circuits), a system (schedules) or a specification is made of."""
     with suppress(SimcoreError):  # the run says what is wrong with it
+        if role == "workload" and Path(path).suffix in SPECIFICATION_SUFFIXES:
+            return _files_in(read(path, Problems()).value, Path(path))
         if role == "topology":
             return simcore.load_topology(path).beside
         if role == "system":
             return [found.location.file for found in config.read(path).schedules()]
     return ()
+
+
+def _files_in(content: Any, path: Path) -> list[str]:
+    """The files that texts in an input may name, beside it or as they stand: who reads it knows which."""
+    if isinstance(content, dict | list):
+        values = content.values() if isinstance(content, dict) else content
+        return [file for value in values for file in _files_in(value, path)]
+    return [*dict.fromkeys(filter(None, (_beside(each, content) for each in (path, Path(path.name)))))]
 
 
 def execute(task: Task) -> Row:
@@ -187,7 +201,7 @@ def _varied(role: str, configuration: Configuration) -> Any:
     if not configuration.get(role):
         raise InputError.at(role, f"a part of the {role} varies and no {role} is given", expected=f"{role}: FILE")
     path = _path_of(role, str(configuration[role]))
-    if role == "workload" and path.suffix not in {".yaml", ".yml"}:
+    if role == "workload" and path.suffix not in SPECIFICATION_SUFFIXES:
         expected = "a generator's specification or a file of jobs (.yaml)"
         raise InputError.at(str(path), "parts of this workload cannot vary", expected=expected, found=path.name)
     with Problems() as problems:

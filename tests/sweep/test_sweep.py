@@ -133,6 +133,24 @@ def test_files_that_an_input_names_are_part_of_it(tmp_path):
     assert not any(old[0] == new[0] for old, new in zip(before, done(), strict=True))
 
 
+@pytest.mark.parametrize("changed", ["model.json", "wafer.json", "times.txt", "rows/nodes/decode/node_0/decode0.csv"])
+def test_files_that_a_workload_is_made_of_are_part_of_it(tmp_path, monkeypatch, changed):
+    """Those that a specification names, beside it or where the command runs, and those in folders of a folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / changed).parent.mkdir(parents=True, exist_ok=True)
+    options = "{model_config: ../model.json, system_config: ../wafer.json, bsz: 4, prefill_len: 8}"
+    (tmp_path / "sub" / "wse.yaml").write_text(f"generator: wse\noptions: {options}\n")
+    (tmp_path / "sub" / "gpt.yaml").write_text("generator: megatron\noptions: {comp_filepath: times.txt}\n")
+    of = {"times.txt": "sub/gpt.yaml", "rows/nodes/decode/node_0/decode0.csv": "rows"}
+    studied = [{"workload": of.get(changed, "sub/wse.yaml"), "topology": "ring8"}]
+    keys = set()
+    for content in ("one", "two", "one"):
+        (tmp_path / changed).write_text(content)
+        keys.add(next(tasks(studied)).key)
+    assert len(keys) == 2
+
+
 def test_failed_runs_are_done_again_only_when_asked(study, tmp_path, finished):
     (tmp_path / RESULTS).write_bytes(finished)
     sweep(read_study(study), tmp_path)

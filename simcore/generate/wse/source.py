@@ -45,7 +45,12 @@ class Source(Struct, frozen=True, eq=False):
 
 def is_source(path: Path) -> bool:
     """Whether a path is one of the three."""
-    return is_specification(path) or (path.is_dir() and bool(_found(path, NODES) or _found(path, TRACES)))
+    return is_specification(path) or (path.is_dir() and bool(played(path)))
+
+
+def played(folder: Path) -> list[Path]:
+    """What is played of a folder: the rows of nodes where there are any, otherwise traces of cores."""
+    return _found(folder, NODES) or _found(folder, TRACES)
 
 
 def _found(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
