@@ -131,6 +131,29 @@ def test_a_link_of_twice_the_rate_takes_two_cables():
     assert (one[0].count, two[0].count) == (8, 16)
 
 
+@given(st.integers(2, 40), st.integers(1, 9), st.integers(1, 5))
+def test_cards_of_several_ports_are_as_many_as_their_ports_fill_and_join_nothing(tmp_path_factory, npus, lanes, ports):
+    """An NPU's link of several ports takes whole cards of its own, or a share of one; no card has cables inside."""
+    file = tmp_path_factory.mktemp("cards") / "p.yaml"
+    card, cable = f"{{rate: 1, ports: {ports}, usd: 7}}", "{rate: 1, usd: 3}"
+    file.write_text(f"default: [a]\nlevels: {{a: {{nic: {{models: [{card}]}}, link: {{models: [{cable}]}}}}}}\n")
+    items = cost([Dimension("Switch", npus, lanes * 1e9, 0.0)], str(file))
+    cards = npus * -(-lanes // ports) if lanes > ports else -(-npus // (ports // lanes))
+    assert [(item.part, item.count) for item in items] == [("link", npus * lanes), ("nic", cards)]
+
+
+@given(st.integers(2, 200), st.lists(st.tuples(RADIX, st.integers(1, 999)), min_size=1, max_size=3), st.integers(0, 99))
+def test_of_several_models_the_one_that_is_cheapest_with_its_cables_is_bought(tmp_path_factory, npus, boxes, cable):
+    def total(models):
+        file = tmp_path_factory.mktemp("models") / "p.yaml"
+        sold = ", ".join(f"{{rate: 1, ports: {ports}, usd: {usd}}}" for ports, usd in models)
+        link = f"link: {{models: [{{rate: 1, usd: {cable}}}]}}"
+        file.write_text(f"default: [a]\nlevels: {{a: {{switch: {{models: [{sold}]}}, {link}}}}}\n")
+        return total_usd(cost([Dimension("Switch", npus, 1e9, 0.0)], str(file)))
+
+    assert total(boxes) == min(total([model]) for model in boxes)
+
+
 def test_a_cable_that_nobody_sells_is_refused():
     with pytest.raises(InputError, match="70 m long"):
         cost([Dimension("Ring", 8, 50e9, 0.0)], lengths=[70])
@@ -149,6 +172,11 @@ def test_every_shipped_price_file_is_read_and_names_its_source(name):
         ("default: [a]\nlevels: {a: {}, b: c}\n", ["p.yaml:2", "a", "'c'"]),
         ("default: [a]\nlevels: {a: {cable: {}}}\n", ["p.yaml:2", "cable", "link"]),
         ("default: [a]\nlevels: {a: {switch: {models: [{rate: 1, ports: 3}]}}}\n", ["p.yaml:2", "even number"]),
+        ("default: [a]\nlevels: {a: {nic: {models: [{rate: 1, ports: 0}]}}}\n", ["p.yaml:2:46", "ports"]),
+        (
+            "default: [a]\nlevels: {a: {nic: {usd_per_gbyte_per_s: 2, models: [{rate: 1}]}}}\n",
+            ["p.yaml:2:41", "has no effect beside models"],
+        ),
         ("default: [a]\nlevels: {a: {nic: {models: []}}}\n", ["p.yaml:2:28", "one model"]),
         ("default: [a]\nlevels: {a: {nic: {models: [{rate: 1, usd: -1}]}}}\n", ["p.yaml:2:44", "usd must be >= 0"]),
         ("defaults: [a]\nlevels: {a: {}}\n", ["p.yaml:1:1", "did you mean 'default'"]),

@@ -228,8 +228,14 @@ def _items(index: int, level: Level, prices: Prices, part: str, count: int, port
     if not fitting:
         message = f"no {part} of {prices.name} is {level.length_m:g} m long"
         raise InputError.at("--length", message, expected=f"up to {max(model.up_to_m for model in price.models):g} m")
-    choices = [(_bought(model, count, ports), model) for model in fitting]
-    made, model = min(choices, key=lambda choice: choice[0].boxes * _usd(choice[1], level))
+    yield from min(([*_sold(index, level, prices, part, count, ports, model)] for model in fitting), key=total_usd)
+
+
+def _sold(
+    index: int, level: Level, prices: Prices, part: str, count: int, ports: dict[float, int], model: Model
+) -> Iterator[Item]:
+    """So many parts made of one model, and the cables inside them."""
+    made = _bought(part, model, count, ports)
     usd, watts = made.boxes * _usd(model, level), made.boxes * model.watts
     yield Item(index, level.name, part, made.boxes, model.ports, model.rate_bytes_per_s, usd, watts)
     if made.cables:
@@ -241,13 +247,15 @@ def _usd(model: Model, level: Level) -> float:
     return model.usd + model.usd_per_m * level.length_m
 
 
-def _bought(model: Model, count: int, ports: dict[float, int]) -> Clos:
-    """Boxes and cables inside for so many parts; a faster link takes several ports, small switches share a box."""
+def _bought(part: str, model: Model, count: int, ports: dict[float, int]) -> Clos:
+    """Boxes and cables inside for so many parts; a faster link takes several ports, small parts share a box, and only
+    the boxes of a switch are joined by cables.
+    """
     needed = sum(number * ceil(rate / model.rate_bytes_per_s) for rate, number in ports.items())
     if needed <= model.ports:
         return Clos(ceil(count / (model.ports // needed)), 0)
-    if model.ports == 1:
-        return Clos(count * needed, 0)
+    if model.ports == 1 or part != "switch":
+        return Clos(count * ceil(needed / model.ports), 0)
     one = clos(needed, model.ports)
     return Clos(one.boxes * count, one.cables * count)
 
@@ -279,7 +287,7 @@ def read_prices(name: str) -> Prices:
                 levels[key] = levels.get(str(node.choice(list(levels))), Level(key))
                 continue
             node.keys(optional=(*COMPONENTS, "length_m"))
-            parts = {part: _component(node[part], gigabyte) for part in COMPONENTS if part in node}
+            parts = {part: _component(part, node[part], gigabyte) for part in COMPONENTS if part in node}
             levels[key] = Level(key, node["length_m"].number() if "length_m" in node else 0.0, parts)
         usual = root["default"].sequence() if levels and "default" in root else []
         default = [str(item.choice(list(levels)) or "") for item in usual]
@@ -290,21 +298,24 @@ def read_prices(name: str) -> Prices:
     return Prices(texts[0] or path.stem, texts[1], levels, tuple(default), gigabyte, hourly)
 
 
-def _component(node: Node, gigabyte: float) -> Component:
+def _component(part: str, node: Node, gigabyte: float) -> Component:
     node.keys(optional=RATE_KEYS)
-    models = tuple(_model(item, gigabyte) for item in node["models"].sequence()) if "models" in node else ()
+    models = tuple(_model(part, item, gigabyte) for item in node.listed("models"))
     if "models" in node and not models:
         node["models"].problem("nothing is sold", "one model or more", "none")
     usd, watts = (node[key].number() if key in node else 0.0 for key in RATE_KEYS[:2])
+    for key in RATE_KEYS[:2]:
+        if models and key in node:
+            node[key].problem(f"{key} has no effect beside models", "one of the two", f"{key} and models")
     return Component(usd, watts, models)
 
 
-def _model(node: Node, gigabyte: float) -> Model:
+def _model(part: str, node: Node, gigabyte: float) -> Model:
     node.keys(required=("rate",), optional=MODEL_KEYS)
     parse = partial(parse_bytes_per_s, gigabyte=gigabyte)
     rate = node["rate"].quantity(parse, above=True) if "rate" in node else 1.0
-    ports = node["ports"].integer() if "ports" in node else 1
+    ports = node["ports"].integer(1) if "ports" in node else 1
     given = {key: node[key].number() for key in MODEL_KEYS if key in node and key != "ports"}
-    if ports != 1 and (ports < 4 or ports % 2):
+    if part == "switch" and ports != 1 and (ports < 4 or ports % 2):
         node["ports"].problem("boxes of this many ports make no network", "1, or an even number from 4")
     return Model(rate, ports, **given)
