@@ -160,6 +160,7 @@ class Search:
         self.seed = node["seed"].integer() if "seed" in node else 0
         self.space: Space = _entries(node["values"], _drawn) if "values" in node else {}
         self.figure = str(root["minimize"].choice([*FIGURES, SLOWDOWN])) if "minimize" in root else "time_ns"
+        self.place = root["minimize"].location if "minimize" in root else node.location
 
 
 @dataclass(frozen=True, slots=True)

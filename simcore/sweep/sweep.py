@@ -68,8 +68,10 @@ def sweep(
         part, parts = shard or (1, 1)
         rows = complete(study.configurations[part - 1 :: parts])
         if study.search:
-            rows += _search(study.search, complete)
+            found = _search(study.search, complete)
+            rows += found
             _describe(study, folder, [row["key"] for row in rows])
+            _check_sought(study.search, found)
     return [*{row["key"]: row for row in rows}.values()]
 
 
@@ -186,6 +188,14 @@ def _search(asked: Search, complete: Callable[[Sequence[Configuration]], list[Ro
             study.tell(trial, figure, state=states.FAIL if figure is None else states.COMPLETE)
         rows += done
     return rows
+
+
+def _check_sought(asked: Search, rows: Sequence[Row]) -> None:
+    """InputError where no run that succeeded has the figure to make small: nothing was learnt from any."""
+    done = [row["figures"] for row in rows if not row["error"]]
+    if done and not any(asked.figure in figures for figures in done):
+        message, expected = "no run has this figure: nothing was minimised", ", ".join(done[0])
+        raise InputError.at(asked.place, message, expected=expected, found=repr(asked.figure))
 
 
 def _suggest(trial: Any, name: str, some: Choice | Range) -> Any:

@@ -210,6 +210,19 @@ def test_optuna_asks_for_the_same_runs_again_and_finds_them_done(tmp_path):
     assert (tmp_path / "out" / RESULTS).read_bytes() == whole
 
 
+def test_a_figure_that_no_run_has_is_not_sought_in_silence(tmp_path, capsys):
+    pytest.importorskip("optuna")
+    path, out = tmp_path / "study.yaml", str(tmp_path / "out")
+    random = "random: {samples: 2, values: {comm_scale: {low: 1, high: 2}}}\n"
+    path.write_text(
+        f"run: {{workload: micro_all_reduce, topology: ring8}}\nmethod: optuna\nminimize: slowdown\n{random}"
+    )
+    assert main(["sweep", str(path), "-o", out, "--jobs", "1"]) == 2
+    assert "study.yaml:3:11: error: no run has this figure" in capsys.readouterr().err
+    assert main(["sweep", "report", out]) == 0
+    assert "2 runs, 0 failed" in capsys.readouterr().out
+
+
 def test_without_optuna_the_method_says_what_to_install(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("simcore.sweep.study.find_spec", lambda name: None)
     path = tmp_path / "study.yaml"
