@@ -140,7 +140,9 @@ def _figures(arguments: dict[str, Any]) -> dict[str, int | float]:
     document = simcore.run(**arguments).to_dict()
     shares = cast("dict[str, int]", document["breakdown"])
     price = network_usd(simcore.load_topology(arguments["topology"]))
-    return {"npus": document["npus"], "time_ns": document["time_ns"], **shares, **price}
+    of_runs = document["noise"]["time_ns"] if arguments.get("runs", 1) > 1 else {}
+    spread = {f"{name}_time_ns": time_ns for name, time_ns in of_runs.items()}
+    return {"npus": document["npus"], "time_ns": document["time_ns"], **shares, **price, **spread}
 
 
 def _figures_of_jobs(arguments: dict[str, Any]) -> dict[str, int | float]:

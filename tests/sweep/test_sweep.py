@@ -223,6 +223,16 @@ def test_a_figure_that_no_run_has_is_not_sought_in_silence(tmp_path, capsys):
     assert "2 runs, 0 failed" in capsys.readouterr().out
 
 
+def test_a_row_of_several_seeds_has_the_mean_and_the_spread_of_their_times():
+    asked = {"workload": "gpt_7b", "topology": "ring8", "jitter": ["compute=lognormal:0.3"], "seed": 3}
+    alone = [execute(next(tasks([asked | {"seed": seed}])))["figures"] for seed in (3, 4, 5)]
+    row = execute(next(tasks([asked | {"runs": 3}])))["figures"]
+    times_ns = [figures["time_ns"] for figures in alone]
+    assert row.items() >= alone[0].items()
+    assert row["mean_time_ns"] == round(sum(times_ns) / 3)
+    assert min(times_ns) <= row["p5_time_ns"] <= row["p95_time_ns"] <= max(times_ns)
+
+
 def test_without_optuna_the_method_says_what_to_install(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("simcore.sweep.study.find_spec", lambda name: None)
     path = tmp_path / "study.yaml"
