@@ -313,7 +313,7 @@ def specification(asked: Asked) -> str:
 
 @contextmanager
 def asked_in(path: str | Path, npu: str | None = None) -> Iterator[Asked]:
-    """What a specification asks for, for accelerator `npu` if one is named.
+    """What a specification asks for, for accelerator `npu` if one is named; files that it names are found beside it.
     InputError says which key is wrong and where, also for what comes up while the step is made.
     """
     with Problems() as problems:
@@ -345,4 +345,6 @@ def _read_value(node: Node, kind: str) -> object:
         return node.flag()
     if kind.startswith("int"):
         return node.integer(-1)
-    return node.number() if kind.startswith("float") else str(node.value)
+    if kind.startswith("float"):
+        return node.number()
+    return node.path() if isinstance(node.value, str) and Path(node.value).suffix else str(node.value)

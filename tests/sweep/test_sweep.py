@@ -151,6 +151,25 @@ def test_files_that_a_workload_is_made_of_are_part_of_it(tmp_path, monkeypatch, 
     assert len(keys) == 2
 
 
+def test_a_specification_takes_the_model_beside_it_whether_a_part_varies_or_not(tmp_path, monkeypatch):
+    """Not one of the same name where the command runs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    for folder, hidden in ((tmp_path, 2048), (tmp_path / "sub", 512)):
+        model = {"model_type": "llama", "hidden_size": hidden, "intermediate_size": 1024, "num_hidden_layers": 2,
+                 "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 1024,
+                 "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}  # fmt: skip
+        (folder / "model.json").write_text(json.dumps(model))
+        specification = (
+            "generator: megatron\noptions: {model: model.json, world_size: 8, global_batch: 8, seq_length: 512}\n"
+        )
+        (folder / "gpt.yaml").write_text(specification)
+    run = {"workload": "sub/gpt.yaml", "topology": "ring8"}
+    asked = [run, run | {"workload.options.seq_length": 512}, run | {"workload": "gpt.yaml"}]
+    whole, varied, another = (execute(task)["figures"]["time_ns"] for task in tasks(asked))
+    assert whole == varied < another
+
+
 def test_failed_runs_are_done_again_only_when_asked(study, tmp_path, finished):
     (tmp_path / RESULTS).write_bytes(finished)
     sweep(read_study(study), tmp_path)
