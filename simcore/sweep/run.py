@@ -14,7 +14,6 @@ from typing import Any, TypedDict, cast
 
 import simcore
 from simcore import library
-from simcore.api import SPECIFICATION_SUFFIXES
 from simcore.documents import read
 from simcore.errors import InputError, Problems, SimcoreError
 from simcore.files import read_bytes, sha256
@@ -25,6 +24,7 @@ from simcore.system import config
 from simcore.workload.jobs import named_by
 
 INPUTS = ("workload", "topology", "system", "comm_groups", "remote_memory")
+SPECIFICATION_SUFFIXES = (".yaml", ".yml")
 
 
 class Row(TypedDict):
