@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 from xml.parsers import expat
 
-from simcore.documents import read_text
+from simcore.documents import LESS_DEEP, MAX_DEPTH, TOO_DEEP, read_text
 from simcore.errors import InputError, Location
 
 T = TypeVar("T", int, float)
@@ -72,7 +72,7 @@ def is_markup(path: str | Path) -> bool:
 
 
 def read_markup(path: str | Path) -> Element:
-    """The root of an XML file; InputError with line and column where it is not well-formed or defines entities."""
+    """The root of an XML file; InputError says where it is not well-formed, too deep or defines entities."""
     root = Element("", {}, Location(str(path), 1, 1))
     stack = [root]
     parser = expat.ParserCreate()
@@ -81,6 +81,8 @@ def read_markup(path: str | Path) -> Element:
         return Location(str(path), parser.CurrentLineNumber, parser.CurrentColumnNumber + 1)
 
     def begin(name: str, attributes: dict[str, str]) -> None:
+        if len(stack) > MAX_DEPTH:
+            raise InputError.at(here(), TOO_DEEP, expected=LESS_DEEP)
         element = Element(name, attributes, here())
         stack[-1].children.append(element)
         stack.append(element)

@@ -158,6 +158,10 @@ def test_a_server_may_be_the_graph_of_a_topology(server):
         (SERVER.replace('count="18"', 'count="0"'), "server.xml:14:28: error: count of <nvlink>"),
         (SERVER.replace("<gpu", "<cat").replace("</gpu", "</cat"), "there is no GPU"),
         ('<system version="1"><cpu><pci busid="1" class="0x030200"/></cpu></system>', "NCCL_TOPO_DUMP_FILE"),
+        (
+            "<system><cpu>\n" + '<pci busid="1">' * 5000 + "</pci>" * 5000 + "</cpu></system>",
+            "server.xml:2:931: error: nested",
+        ),
         (SERVER.replace('dev="0" sm', 'dev="x" sm'), "server.xml:5:"),
         (SERVER.replace('busid="0000:18:00.0" ', ""), "has no busid"),
         ("<algo/>", "not a topology of NCCL"),

@@ -259,6 +259,8 @@ ADDS_TO_WHAT_IS_SENT = program(
         (ADDS_TO_WHAT_IS_SENT, 0, "overwrites slot 0 of buffer io of rank"),
         ("<system/>", 1, "not a program of MSCCL"),
         ('<!DOCTYPE a [<!ENTITY b "c">]><algo/>', 1, "document type"),
+        (RING.replace('ngpus="4"', f'ngpus="{10**18}"'), 1, "every rank"),
+        ("<algo>\n" + "<gpu>" * 5000 + "</gpu>" * 5000 + "</algo>", 2, "nested deeper"),
     ],
 )
 def test_a_program_that_does_not_work_is_refused_with_its_place(tmp_path, text, line, words):

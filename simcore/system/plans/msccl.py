@@ -47,7 +47,7 @@ def read_program(path: str | Path) -> tuple[Claim, tuple[Transfer, ...]]:
         raise root.error("not a program of MSCCL", expected="<algo ...>", found=f"<{root.name}>")
     size, ranks = root.integer("ngpus", minimum=2), root.all("gpu")
     kind = collective_of(root.text("coll"), root.location)
-    if sorted(gpu.integer("id") for gpu in ranks) != list(range(size)):
+    if len(ranks) != size or sorted(gpu.integer("id") for gpu in ranks) != list(range(size)):
         raise root.error("not a <gpu> for every rank", expected=f"ids 0 to {size - 1}", found=f"{len(ranks)}")
     chunks = [max(gpu.integer(f"{end}_chunks", 0) for end in "io") for gpu in ranks]
     loop = root.integer("nchunksperloop", chunks[0])  # MSCCL cuts the data into so many
