@@ -237,6 +237,20 @@ def test_an_infragraph_is_a_topology_of_all_its_instances(tmp_path):
         ("{name: sw, choice: switch, count: 1}", "{name: switch, choice: device}", ["no such part", "sw"]),
         ("{name: nic, choice: nic, count: 4}", "{name: cx5, choice: device}", ["infra.yaml:7", "no such device"]),
         ("{name: nic, choice: nic, count: 4}", "{name: server, choice: device}", ["infra.yaml:7", "inside itself"]),
+        ("{name: pcie, phys", "{name: xpu, phys", ["infra.yaml:10:12", "another one of links"]),
+        ("{name: nic, choice: nic", "{name: sw, choice: nic", ["infra.yaml:7:12", "another one of components"]),
+        ("- name: switch", "- name: server", ["infra.yaml:14:9", "another one of devices"]),
+        ("{name: leaf, device", "{name: host, device", ["infra.yaml:20:10", "another one of instances"]),
+        (
+            "{gigabytes_per_second: 450",
+            "{g_bits_per_second: 9, gigabytes_per_second: 450",
+            ["said 2 times", "infra.yaml:9:39"],
+        ),
+        (
+            "physical: {bandwidth: {gigabits",
+            "physical: {latency: {nanoseconds: 9}, bandwidth: {gigabits",
+            ["infra.yaml:10:52", "unit of a latency", "ms, ns, us"],
+        ),
     ],
 )
 def test_a_wrong_infragraph_is_refused_with_its_place(tmp_path, old, new, words):
@@ -300,6 +314,16 @@ def test_an_infragraph_says_latencies_and_ways_into_devices_as_its_own_package_r
     assert "no latency it is 250 ns" in graph.note
     (tmp_path / "infra.yaml").write_text(INFRASTRUCTURE.replace("bandwidth: {", "latency: {ns: 90}, bandwidth: {"))
     assert not load(str(tmp_path / "infra.yaml")).graph.note
+
+
+def test_an_infragraph_from_before_there_were_schemes_is_read_as_it_was_meant(tmp_path):
+    """Older schemas say `many2many: true` or `false`, the `type` of a component and `g_bits_per_second`."""
+    (tmp_path / "infra.yaml").write_text(INFRASTRUCTURE)
+    graph = load(str(tmp_path / "infra.yaml")).graph
+    text = INFRASTRUCTURE.replace("scheme: many2many", "many2many: true").replace("scheme: one2one", "many2many: false")
+    text = text.replace('"sw[0]"', "sw").replace("choice:", "type:").replace("gigabits_", "g_bits_")
+    (tmp_path / "infra.yaml").write_text(text)
+    assert load(str(tmp_path / "infra.yaml")).graph == graph
 
 
 WORDS = sorted(set(re.findall(r"[a-z]\w+(?=:)", INFRASTRUCTURE)))

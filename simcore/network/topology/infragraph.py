@@ -74,12 +74,16 @@ def read_infragraph(root: Node) -> Graph:
 
 
 def _entries(owner: Node, key: str, *required: str) -> Iterator[Node]:
-    """The entries of a list that have what is required; what others lack is noted."""
-    for node in owner[key].sequence() if key in owner else ():
+    """The entries of a list that have what is required; what others lack is noted, and a name that is taken."""
+    taken = set[str]()
+    for node in owner.listed(key):
         missing = [name for name in required if not isinstance(node.value, dict) or name not in node]
         if missing:
             node.problem(f"an entry of {key} needs {', '.join(missing)}", ", ".join(required))
+        elif "name" in required and str(node["name"].value) in taken:
+            node["name"].problem(f"another one of {key} has this name", "a name of its own")
         else:
+            taken |= {str(node["name"].value)} if "name" in required else set()
             yield node
 
 
@@ -183,7 +187,8 @@ def _pairs(node: Node, ends: list[list[str]], count: int) -> list[tuple[str, str
     Where neither component has a number or slice (`nic` and `port`) the first of each are joined, as far as they go.
     """
     first, second = ends
-    scheme = node["scheme"].choice(SCHEMES) if "scheme" in node else "one2one"
+    all_with_all = "many2many" in node and node["many2many"].flag()  # as it was said before there were schemes
+    scheme = node["scheme"].choice(SCHEMES) if "scheme" in node else SCHEMES[all_with_all]
     if scheme == "many2many":
         if len(first) * len(second) * count > MOST_PARTS:
             node.problem("too many edges", f"at most {MOST_PARTS:,}")
@@ -200,12 +205,22 @@ def _links(owner: Node) -> _Links:
     found: _Links = {}
     for link in _entries(owner, "links", "name"):
         physical = link["physical"] if "physical" in link else link  # noqa: SIM401 - a node is no mapping
-        said = physical["bandwidth"].mapping() if "bandwidth" in physical else ()
-        rates = [value.number(above=True) * GIGABYTES[key] * 1e9 for key, value in said if key in GIGABYTES]
-        said = physical["latency"].mapping() if "latency" in physical else ()
-        latencies = [value.number() * NANOSECONDS[key] for key, value in said if key in NANOSECONDS]
-        found[link["name"].text()] = rates[0] if rates else None, latencies[0] if latencies else None
+        unit, value = _said(physical, "bandwidth")
+        rate = value.number(above=True) * GIGABYTES[unit] * 1e9 if value and unit in GIGABYTES else None
+        unit, value = _said(physical, "latency")
+        latency_ns = value.number() * NANOSECONDS[unit] if value and unit in NANOSECONDS else None
+        if value and unit not in NANOSECONDS:
+            value.problem(f"no such unit of a latency: '{unit}'", closest(unit, NANOSECONDS))
+        found[link["name"].text()] = rate, latency_ns
     return found
+
+
+def _said(physical: Node, key: str) -> tuple[str, Node | None]:
+    """The unit and value of a bandwidth or latency; None where nothing is said, noted where several things are."""
+    said = [(unit, value) for unit, value in (physical[key].mapping() if key in physical else ()) if unit != "choice"]
+    if len(said) > 1:
+        physical[key].problem(f"{key} is said {len(said)} times", "one of them", ", ".join(unit for unit, _ in said))
+    return said[0] if said else ("", None)
 
 
 def _link(node: Node, links: _Links) -> tuple[float, float | None]:
