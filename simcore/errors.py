@@ -113,7 +113,7 @@ def wrong(place: str, expected: str, found: object) -> InputError:
 
 
 class Problems:
-    """Collects the problems of one input; leaving the `with` block raises them all together."""
+    """Collects the problems of one input; leaving the `with` block raises them all together, before what ended it."""
 
     def __init__(self) -> None:
         self.found: list[Problem] = []
@@ -132,8 +132,9 @@ class Problems:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.found and kind is None:
-            raise InputError(self.found)
+        ended_by = error.problems if isinstance(error, InputError) else ()
+        if self.found and (kind is None or ended_by):
+            raise InputError([*self.found, *(one for one in ended_by if one not in self.found)]) from error
 
 
 def closest(name: str, candidates: Iterable[str]) -> str:

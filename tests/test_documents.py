@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore import documents
-from simcore.errors import MAX_PROBLEMS, InputError, Location, Problems, closest
+from simcore.errors import MAX_PROBLEMS, InputError, Location, Problem, Problems, closest
 from simcore.registry import Registry
 
 SCALARS = (
@@ -74,6 +74,18 @@ def test_whatever_is_of_the_wrong_kind_is_told_with_what_is_expected_and_cut_whe
     assert all(problem.expected for problem in caught.value.problems)
     assert len(caught.value.problems) == 3
     assert len(str(caught.value)) < 1000
+
+
+@given(st.lists(st.sampled_from("abcdef"), max_size=9), st.lists(st.sampled_from("abcdefgh"), min_size=1, unique=True))
+def test_what_was_noted_before_an_error_ended_the_reading_is_told_before_it_and_nothing_twice(noted, ending):
+    def problem(word):
+        return Problem(Location("file", 1, 1), word)
+
+    with pytest.raises(InputError) as caught, Problems() as problems:
+        for word in noted:
+            problems.add(problem(word))
+        raise InputError([problem(word) for word in ending])
+    assert caught.value.problems == [problem(word) for word in dict.fromkeys([*noted, *ending])]
 
 
 def test_the_first_problem_too_many_ends_the_reading():
