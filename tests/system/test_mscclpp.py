@@ -231,6 +231,7 @@ def in_the_switch(made):
             "reduced a second time",
         ),
         (changed(all_gather(3), lambda made: made.pop("collective")), "no 'collective'"),
+        (changed(all_gather(3), lambda made: made["gpus"][1].update(input_chunks=5)), "ranks have as much input"),
         (changed(all_gather(3), lambda made: made.update(inplace="no")), "inplace must be true or false"),
         (
             changed(all_pairs_packets(3), lambda made: made["gpus"][1].update(scratch_chunks=2)),

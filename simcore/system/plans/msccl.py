@@ -128,6 +128,9 @@ def read_plan(root: Node) -> tuple[Claim, tuple[Transfer, ...]]:
     if parts > MOST_PARTS:
         raise _wrong(root["gpus"], "thread blocks share their work in too many ways", f"{MOST_PARTS} parts")
     inputs = gpus[0]["input_chunks"]
+    for other in (gpu["input_chunks"] for gpu in gpus if "input_chunks" in gpu):
+        if other.value != inputs.value:
+            raise _wrong(other, "ranks have as much input", expected=f"{inputs.value}, as rank 0")
     scratch = [gpu["scratch_chunks"].integer() * parts if "scratch_chunks" in gpu else 0 for gpu in gpus]
     in_place = root["inplace"].flag()
     program = Program(kind, len(gpus), inputs.integer(1) * parts, inputs.location, scratch, in_place=in_place)
