@@ -19,6 +19,8 @@ class _Entries:
     """The keys of a configuration, read with their checks."""
 
     def __init__(self, document: Node):
+        if not isinstance(document.value, dict):  # what it is says more than that it is no mapping
+            refuse_foreign("\n".join(document.source), document.file)
         nodes = dict(document.mapping())
         self.document = nodes.get("text_config", document)
         self.nodes = dict(self.document.mapping()) if self.document is not document else nodes
