@@ -36,9 +36,8 @@ class Rows(NamedTuple):
     def _seats(self, rows: Ints) -> tuple[Ints, Ints]:
         """Of rows that all differ: a number, equal for those that count as equal, and who is whose like in each."""
         if self.fold is not None:
-            own = self.fold.of(np.arange(self.size))
-            folds = (rows == rows[:, own]).all(axis=1)
-            return np.arange(len(rows)), np.where(folds[:, None], own, np.arange(self.size))
+            places = np.arange(self.size)
+            return np.arange(len(rows)), np.where(self.fold.fits(rows)[:, None], self.fold.of(places), places)
         order = np.argsort(rows, axis=1, kind="stable")
         ordered, seats = np.take_along_axis(rows, order, axis=1), np.empty_like(rows)
         steps = np.diff(ordered, axis=1, prepend=ordered[:, :1]) != 0

@@ -74,6 +74,11 @@ class Fold(Struct, frozen=True):
         """Who plays for each."""
         return npus - npus % self.width + npus % self.width % self.inner
 
+    def fits(self, kinds: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Of rows of neighbours, each told by what it does: whether all do what those do who play for them."""
+        found: NDArray[np.bool_] = (kinds == kinds[..., self.of(np.arange(kinds.shape[-1]))]).all(axis=-1)
+        return found
+
     def players(self, members: NDArray[np.int64]) -> int:
         """How many of a group play: the first ones, for those behind them in turn."""
         own = self.of(members[: self.inner + 1])

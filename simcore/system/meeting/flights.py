@@ -49,8 +49,7 @@ class Site(Struct, frozen=True):
 
     def where(self, classes: IntArray) -> Site:
         """In a place of NPUs of these classes: all of them play if some do not do what those do who play for them."""
-        own = self.fold.of(np.arange(len(classes)))
-        return self if self.placeless or (classes == classes[own]).all() else replace(self, fold=EVERYBODY)
+        return self if self.placeless or self.fold.fits(classes) else replace(self, fold=EVERYBODY)
 
 
 class Flight(Struct, eq=False):
