@@ -71,6 +71,11 @@ def text(value: Any) -> str:
     return value or ""
 
 
+def groups(value: Any) -> str:
+    """A text; "empty" is none, as it is by default in ASTRA-sim 2.x."""
+    return text(value) if value != "empty" else ""
+
+
 def texts(value: Any) -> tuple[str, ...]:
     """One text or several."""
     several = (value,) if isinstance(value, str) else value
@@ -153,7 +158,7 @@ class RunOptions(Options):
         None, dialect, "astra-sim or simai, where a text's header does not tell.", "NAME", told=True, only=ROWS
     )
     comm_groups: str = _input(
-        "", text, "Communicators of a trace set (ASTRA-sim 2.x JSON); default: PREFIX.groups.json.", "FILE", only=TRACES
+        "", groups, "Communicators of traces (ASTRA-sim 2.x JSON); default: PREFIX.groups.json.", "FILE", only=TRACES
     )
     remote_memory: str = _input("", text, "Remote memory (ASTRA-sim 2.x JSON).", "FILE", only=TRACES)
     npu: str = _input("", text, "Accelerator for computed durations; simcore list npus.", "NAME", told=True, wafer=True)

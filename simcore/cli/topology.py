@@ -7,7 +7,7 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
-from simcore.cli.command import emit
+from simcore.cli.command import emit, warn
 from simcore.files import write_text
 from simcore.network.topology.cost import HOURS_PER_YEAR, USUAL_PRICES, Item, Prices, cost_of, read_prices, total_usd
 from simcore.network.topology.draw import speed
@@ -77,7 +77,11 @@ def _text(links: LinkGraph, found: Figures) -> str:
 
 def export(topology: str, output: str) -> None:
     """Write a topology for a packet simulator."""
-    write_text(output, FORMATS[Path(output).suffix.lower()](LinkGraph(load(topology))))
+    loaded = load(topology)
+    write_text(output, FORMATS[Path(output).suffix.lower()](LinkGraph(loaded)))
+    if loaded.circuits:
+        others = ", ".join(other.name for other in loaded.circuits.others)
+        warn(f"the file has the circuits that are in place at first: export {others}, too")
 
 
 def cost(topology: str, prices: str | None, lengths: tuple[float, ...], compat: str | None) -> None:

@@ -384,6 +384,8 @@ def test_groups_without_effect_and_a_folder_as_a_prefix_are_told(tmp_path, monke
     (tmp_path / "g.json").write_text("{}")
     assert main(["run", "--workload", "dlrm", "--topology", "ring8", "--comm-groups", "g.json"]) == 0
     assert "--comm-groups changes nothing" in capsys.readouterr().err
+    assert main(["run", "--workload", "dlrm", "--topology", "ring8", "--comm-groups", "empty"]) == 0
+    assert "comm-groups" not in capsys.readouterr().err
     assert "this is a folder" in refused(capsys, ["convert", "w.txt", ".", "--npus", "4"])
 
 

@@ -218,6 +218,15 @@ def test_an_infragraph_is_a_topology_of_all_its_instances(tmp_path):
     assert load(str(tmp_path / "infra.yaml")).graph == topology.graph
 
 
+def test_keys_of_an_infragraph_that_nobody_reads_are_told(tmp_path):
+    text = INFRASTRUCTURE.replace("choice: cpu, count: 1", "choice: cpu, maker: us")
+    (tmp_path / "infra.yaml").write_text(text.replace("450}", "450}, delay: {ns: 3}") + "annotations: [{name: row}]\n")
+    (note,) = load(str(tmp_path / "infra.yaml")).notes()
+    assert note.endswith("not read: delay (line 9), maker (line 15), annotations (line 25)")
+    (tmp_path / "infra.yaml").write_text(INFRASTRUCTURE)
+    assert "not read" not in load(str(tmp_path / "infra.yaml")).notes()[0]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -406,6 +415,8 @@ def test_the_command_writes_files_and_refuses_what_they_cannot_say(tmp_path, cap
     assert main(["topology", "export", "torus_4x4x4", "-o", str(tmp_path / "torus.topo")]) == 2
     assert main(["topology", "export", "torus_4x4x4", "-o", str(tmp_path / "torus.gif")]) == 2
     assert "fat trees" in capsys.readouterr().err
+    assert main(["topology", "export", "optical_16", "-o", str(tmp_path / "optical.txt")]) == 0
+    assert "at first: export optical_16_full, too" in capsys.readouterr().err
 
 
 @given(

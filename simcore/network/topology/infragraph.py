@@ -27,6 +27,11 @@ MOST_DEEP = 64
 INSIDE_NS, BETWEEN_NS = 250.0, 500.0
 NOTE = "where InfraGraph's links have no latency it is 250 ns a hop inside a device, 500 ns between two"
 SCHEMES = ["one2one", "many2many"]
+READ = (
+    *("name", "description", "devices", "instances", "links", "edges", "components", "count", "choice", "type"),
+    *("device", "component", "instance", "ep1", "ep2", "link", "scheme", "many2many"),
+    *("physical", "bandwidth", "latency", *GIGABYTES, *NANOSECONDS),
+)
 _SLICED = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<slice>(-?\d+)?(:(-?\d+)?){0,2})\])?")
 
 
@@ -67,10 +72,20 @@ def read_infragraph(root: Node) -> Graph:
     edges = [*_inside(instances, [""]), *_edges(root, instances, [""], BETWEEN_NS)]
     if not any(kinds.values()):
         root.problem("there is no NPU", "a component with choice: npu or xpu")
-    ours = {INSIDE_NS, BETWEEN_NS} & {edge.latency_ns for edge in edges}
+    notes = [NOTE] if {INSIDE_NS, BETWEEN_NS} & {edge.latency_ns for edge in edges} else []
+    notes += [f"of the InfraGraph these keys are not read: {', '.join(unread)}"] if (unread := [*_unread(root)]) else []
     graph = assemble(kinds, edges, directed=False)
     boxes = (".".join(name.split(".", 2)[:2]) for name in graph.names)  # the instance that a node is in
-    return replace(graph, boxes=tuple(boxes), note=NOTE if ours else "")
+    return replace(graph, boxes=tuple(boxes), note="; ".join(notes))
+
+
+def _unread(node: Node) -> Iterator[str]:
+    """The keys in a document that nobody looks for, with the line of each."""
+    for item in node.items:
+        if isinstance(node.value, dict) and item.name not in READ:
+            yield f"{item.name} (line {item.line})"
+        else:
+            yield from _unread(item)
 
 
 def _entries(owner: Node, key: str, *required: str) -> Iterator[Node]:
