@@ -104,6 +104,7 @@ class FairShare(LinkNetwork):
         self._changed: dict[_Pool, None] = {}
         self._pending_ns = -1  # the instant whose end will settle the rates
         self._shares = lru_cache(maxsize=256)(self._shares_of)  # rounds and iterations send the same again
+        self._alone = lru_cache(maxsize=1 << 16)(self._rate_alone)
         self._meetings: dict[Any, Meeting] = {}
         self._outlook = Outlook(links)
         for change_ns in self._outlook.changes:
@@ -237,13 +238,20 @@ class FairShare(LinkNetwork):
                 if index not in flow.hit and not links.isdisjoint(flow.route):
                     flow.hit.add(index)
                     self._outlook.note(index, flow.size_bytes)
-        rates, pool.used = self._shares(tuple(index for index, _ in slow), tuple(map(_route, pool.flows)))
-        for flow, rate in zip(pool.flows, rates, strict=True):
-            flow.rate = rate
+        if len(pool.flows) == 1 and not slow:
+            pool.flows[0].rate, pool.used = self._alone(pool.flows[0].route)
+        else:
+            rates, pool.used = self._shares(tuple(index for index, _ in slow), tuple(map(_route, pool.flows)))
+            for flow, rate in zip(pool.flows, rates, strict=True):
+                flow.rate = rate
         pool.version += 1
         pool.most = max(pool.most, len(pool.flows))
         first_s = min(flow.left_bytes / flow.rate for flow in pool.flows)
         after(self.env, max(whole_ns(first_s * 1e9), 0), partial(self._end, pool, pool.version))
+
+    def _rate_alone(self, route: tuple[int, ...]) -> tuple[float, list[int]]:
+        """Of a transfer that shares its links with none."""
+        return min(self._rates[link] for link in route), list(dict.fromkeys(route))
 
     def _shares_of(self, _slow: tuple[int, ...], taken: tuple[tuple[int, ...], ...]) -> tuple[list[float], list[int]]:
         """Rates of transfers that take such routes while some faults slow links, and the links that they use."""
@@ -256,6 +264,11 @@ class FairShare(LinkNetwork):
         if version != pool.version:
             return
         self._progress(pool)
+        if len(pool.flows) == 1:  # it is through: nobody else's rate changes
+            for link in pool.of_links:
+                del self._pools[link]
+            after(self.env, pool.flows[0].latency_ns, pool.flows[0].deliver)
+            return
         # What is left by the rounding of a rate is nothing.
         through = [flow for flow in pool.flows if whole_ns(flow.left_bytes / flow.rate * 1e9) <= 0]
         gone = set(through)
