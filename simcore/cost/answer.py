@@ -247,7 +247,7 @@ def remedies(model: Model, plan: Plan, cluster: Cluster) -> list[tuple[str, int,
 def _changes(model: Model, plan: Plan) -> Iterator[tuple[str, Plan]]:
     """Plans on as many accelerators that need less."""
     yield from ((f"--zero {zero}", replace(plan, zero=zero)) for zero in range(plan.zero + 1, 4))
-    if plan.recompute == "none":
+    if plan.recompute != "full":
         yield from _computed_again(model, plan)
     for what in OFFLOADED:
         if what not in plan.offload:
@@ -265,7 +265,7 @@ def _changes(model: Model, plan: Plan) -> Iterator[tuple[str, Plan]]:
 
 def _computed_again(model: Model, plan: Plan) -> Iterator[tuple[str, Plan]]:
     """Modules, or layers of every part of the model: powers of two, and all."""
-    if not plan.fused_attention:
+    if plan.recompute == "none" and not plan.fused_attention:
         yield "--recompute selective", replace(plan, recompute="selective")
     deepest = max(len(plan.layers(model, part)) for part in range(plan.outline.parts))
     for layers in sorted({*(1 << power for power in range(deepest.bit_length())), deepest}):

@@ -128,10 +128,11 @@ SMALL = replace(LLAMA, hidden=8192, heads=64, kv_heads=8, ffn=28672, layers=20)
     micro_batch=st.sampled_from([1, 4]),
     batch=st.sampled_from([{"global_batch": 64}, {}]),
     fused_attention=st.booleans(),
+    recompute=st.sampled_from(["none", "selective"]),
 )
-def test_what_would_fit_fits_when_it_is_said(model, degrees, micro_batch, batch, fused_attention):
+def test_what_would_fit_fits_when_it_is_said(model, degrees, micro_batch, batch, fused_attention, recompute):
     """Every option that is told is a prediction's, whose fullest stage has room, and takes as long as is told."""
-    words = degrees | batch | {"micro_batch": micro_batch, "fused_attention": fused_attention}
+    words = degrees | batch | {"micro_batch": micro_batch, "fused_attention": fused_attention, "recompute": recompute}
     plan = plan_of(model, H100, 16, {"seq": 4096} | words)
     told = remedies(model, plan, H100)
     assert [step_s for *_, step_s in told] == sorted(step_s for *_, step_s in told)
@@ -148,6 +149,11 @@ def test_what_would_fit_fits_when_it_is_said(model, degrees, micro_batch, batch,
 
 def test_something_would_fit_where_much_is_missing():
     assert remedies(replace(SMALL, layers=80), Plan.of(8192, 32, tp=8, pp=4, dp=2), H100)
+
+
+def test_whole_layers_may_be_done_again_where_modules_are():
+    plan = Plan.of(16384, 256, tp=2, pp=2, dp=4, micro_batch=2, recompute="selective", fused_attention=False)
+    assert any(option.startswith("--recompute full") for option, *_ in remedies(LLAMA, plan, H100))
 
 
 STEP = (
