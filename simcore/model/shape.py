@@ -33,15 +33,16 @@ class Weights(StrEnum):
 class Weight:
     """A matrix of `inputs` x `outputs` elements, with a bias or not, or a vector (`inputs` 1).
 
-    `split` says what a tensor-parallel rank holds: some columns, some rows or everything; `units` heads are not cut, so
-    with fewer of them than ranks each rank holds one. `copies` experts of this shape are dealt to expert ranks.
+    `split` says what a tensor-parallel rank holds: some columns, some rows or everything; `units` heads (0: it has
+    none) are not cut, so with fewer of them than ranks each rank holds one. `copies` experts of this shape are dealt to
+    expert ranks.
     """
 
     kind: Weights
     inputs: int
     outputs: int
     split: Split = "none"
-    units: int = 1
+    units: int = 0
     bias: bool = False
     copies: int = 1
 
@@ -49,7 +50,7 @@ class Weight:
         """The part of it that a tensor-parallel rank holds."""
         if self.split == "none":
             return 1.0
-        return max(1, ceil(self.units / tp)) / self.units if self.units > 1 else 1 / tp
+        return max(1, ceil(self.units / tp)) / self.units if self.units else 1 / tp
 
     def elements(self, tp: int = 1) -> int:
         """Elements of one copy on a tensor-parallel rank."""

@@ -1,6 +1,7 @@
 """Kernels and collectives of a layer against published formulas."""
 
 from dataclasses import replace
+from functools import partial
 from math import fsum
 
 import pytest
@@ -9,9 +10,9 @@ from hypothesis import strategies as st
 
 from simcore.compute.kernel import Attention, GroupedProduct, MemoryPass, Product
 from simcore.model.layer import blocks
-from simcore.model.plan import Plan
+from simcore.model.plan import Plan, divides
 from simcore.model.presets import SHIPPED, model
-from simcore.model.shape import LayerKind, Model
+from simcore.model.shape import LayerKind, Model, elements
 from simcore.model.steps import Axis, Kernel, Module, Part, dropped, in_phase
 from simcore.workload.model import CollectiveKind, PhaseName
 
@@ -53,6 +54,16 @@ def test_both_gradients_together_are_twice_the_forward(micro, tp):
 def test_tensor_ranks_share_the_arithmetic_evenly(tp, phase):
     whole = flops(GPT3, spread(1, fused_attention=False), phase)
     assert flops(GPT3, spread(tp, fused_attention=False), phase) * tp == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_tensor_ranks_hold_the_matrices_that_they_multiply_with(name):
+    """Whole heads of keys, also where there are fewer than ranks or one only, as in Gemma 2B and PaLM."""
+    shape = model(name)
+    for plan in filter(partial(divides, shape), map(spread, (1, 2, 4, 8))):
+        used = sum(one.work.n * one.work.k for one in kernels(shape, plan) if isinstance(one.work, Product))
+        matrices = [replace(weight, bias=False) for weight in shape.layer_weights(PLAIN) if weight.inputs > 1]
+        assert elements(tuple(matrices), plan.tp) == used
 
 
 @given(
