@@ -124,7 +124,7 @@ class Serving:
 
     def _cached(self, kernel: Kernel, kind: LayerKind) -> Kernel:
         """In decode one query per sequence and head over a layer's cache; latent attention in its absorbed form."""
-        work, latent, keys = kernel.work, self.model.latent, min(self.context, kind.window or self.context)
+        work, latent, keys = kernel.work, self.model.latent, self.model.seen(kind, self.context)
         if not self.decodes or not isinstance(work, Attention):
             return kernel
         if latent:

@@ -123,7 +123,8 @@ class _Attention:
         if plan.cp > 1:
             yield self._context(label)
         if plan.fused_attention:
-            yield Kernel(core, self._fused(), wide=not plan.attention_dtype, modules=(Module.CORE, Module.FUSED))
+            modules = Module.CORE, Module.FUSED
+            yield from (Kernel(core, one, wide=not plan.attention_dtype, modules=modules) for one in self._fused())
         else:
             yield from self._unfused(core)
         width = self._heads * model.value_dim
@@ -201,18 +202,30 @@ class _Attention:
         window = 0 if self.cross or self.kind.window >= keys else self.kind.window
         return keys, window, not behind
 
-    def _fused(self) -> Attention:
-        """One kernel that skips masked blocks.
+    def _fused(self) -> Iterator[Attention]:
+        """One kernel that skips masked blocks, where sequences are cut into pieces one more for the rest.
+
+        Pieces are sequences of their own.
+        """
+        plan, window = self.plan, self._sees[1]
+        if not (window and self.model.pieces):
+            yield self._kernel()
+            return
+        whole, rest = divmod(plan.seq, window)
+        for pieces, tokens in ((whole, window), (1, rest)):
+            if tokens:
+                apart = replace(plan, micro_batch=plan.micro_batch * pieces, seq=tokens)
+                yield replace(self, plan=apart)._kernel()
+
+    def _kernel(self) -> Attention:
+        """The fused kernel of sequences.
 
         Context ranks have an early and a late piece of a sequence, so a query of theirs sees what a query sees on
         average; where heads are exchanged they have whole sequences of fewer heads.
         """
         model, plan, (keys, window, causal) = self.model, self.plan, self._sees
         heads, key_heads = self._heads, self._key_heads
-        if window and model.pieces:  # sequences of their own
-            apart = replace(plan, micro_batch=plan.micro_batch * (plan.seq // window), seq=window)
-            return replace(self, plan=apart)._fused()
-        queries, d, value = plan.seq // plan.cp, model.head_dim, model.value_dim
+        queries, d, value = max(1, plan.seq // plan.cp), model.head_dim, model.value_dim
         if plan.cp == 1 or not causal:
             return Attention(plan.micro_batch, heads, key_heads, queries, keys, d, value, causal, window)
         if plan.context == "all_to_all":

@@ -172,6 +172,12 @@ class Model(Hashed):
         cross = bool(self.encoder_layers) and not encoder
         return LayerKind(not self.dense(layer), 0 if full else self.window, encoder, cross)
 
+    def seen(self, kind: LayerKind, context: int) -> int:
+        """Tokens of a context that its last one sees in a layer, itself included."""
+        if not kind.window:
+            return context
+        return (context - 1) % kind.window + 1 if self.pieces else min(context, kind.window)
+
     def dense(self, layer: int) -> bool:
         """Whether this layer (counted from 0) has an ordinary feed-forward block."""
         if self.experts is None or layer < self.experts.dense_layers:

@@ -152,3 +152,17 @@ def test_decoding_is_bound_by_reading_the_weights_and_the_cache(capsys):
     held = document["memory"]["parameter_bytes"] + document["memory"]["kv_cache_bytes"]
     spent_s = sum(row["forward"]["compute_ns"] for row in document["rows"]) / 1e9
     assert held / 3.35e12 < spent_s < 3 * held / 3.35e12
+
+
+def test_a_token_that_begins_a_piece_reads_nothing_before_it(capsys, tmp_path):
+    """Of Llama 4's layers only the fourth reads the whole cache for it."""
+    sizes = {"num_hidden_layers": 4, "hidden_size": 1024, "num_attention_heads": 8, "vocab_size": 1000}
+    sizes |= {"intermediate_size": 512, "intermediate_size_mlp": 512, "num_local_experts": 2}
+    path, served = tmp_path / "config.json", ("inference", "any", tmp_path / "config.json", "--micro_batch", "64")
+    path.write_text(json.dumps({"model_type": "llama4_text", "attention_chunk_size": 8192, **sizes}))
+    spent = []
+    for context in ("8192", "8193"):
+        _, out, _ = run(capsys, *served, "--gpu_type", "H100", "--seq_length", context)
+        spent.append([row.forward.compute_ns for row in text.parse(out, "made").layers if "attention" in row.name])
+    assert spent[0][0] == spent[0][3] < 2 * spent[1][3]
+    assert len({*spent[1][:3]}) == 1 and 10 * spent[1][0] < spent[1][3]

@@ -116,6 +116,17 @@ def test_fused_causal_attention_skips_half_the_scores_and_a_window_more():
     assert attention(window=2048) == 0.75 * attention()
 
 
+@given(seq=st.integers(1, 100), piece=st.integers(1, 100), cp=st.sampled_from([1, 2, 4]))
+def test_every_token_sees_those_before_it_in_its_piece(seq, piece, cp):
+    """Of the last piece, which may be shorter, too; a token sees half of itself."""
+    seq, piece = 2 * cp * seq, 2 * cp * piece  # context ranks have an early and a late part
+    shape, before = Model("pieces", 1, 64, 4, 128, 320, window=piece, pieces=True), [at % piece for at in range(seq)]
+    found = kernels(shape, Plan.of(seq, 1, cp=cp), kind=shape.kind(0))
+    attention = sum(one.work.flops for one in found if isinstance(one.work, Attention))
+    assert attention * cp == pytest.approx(4 * shape.hidden * sum(number + 0.5 for number in before), rel=1e-9)
+    assert [shape.seen(shape.kind(0), at + 1) for at in range(seq)] == [number + 1 for number in before]
+
+
 @given(cp=st.sampled_from([2, 4, 8]), context=st.sampled_from(["gather", "ring", "all_to_all"]))
 def test_context_ranks_share_the_attention_evenly_however_they_exchange(cp, context):
     shape = model("llama-3-8b")
