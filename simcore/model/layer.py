@@ -77,11 +77,16 @@ def _local(model: Model, plan: Plan) -> float:
     return plan.tokens * model.hidden / plan.apart
 
 
-def _residual(part: Part, model: Model, plan: Plan, *modules: Module) -> Kernel:
-    """Bias, dropout and residual in one fused kernel; dropout keeps a byte of mask."""
+def _residual(part: Part, model: Model, plan: Plan, *modules: Module) -> Iterator[Kernel]:
+    """Bias, dropout and residual in one fused kernel; dropout keeps a byte of mask.
+
+    A norm of what is added, if there is one, keeps what it reads.
+    """
     elements, size, masks = _local(model, plan), plan.element_bytes, int(plan.dropout)
+    if model.norms_behind:
+        yield _pass(part, elements, 2 * size, Touch.NORM, size * elements, *modules, growth=NORM_GROWTH)
     kept = (size + masks) * elements
-    return _pass(part, elements, 3 * size + masks, Touch.ELEMENTWISE, kept, *modules, growth=SAME_GROWTH)
+    yield _pass(part, elements, 3 * size + masks, Touch.ELEMENTWISE, kept, *modules, growth=SAME_GROWTH)
 
 
 # --- attention
@@ -131,7 +136,7 @@ class _Attention:
         kept = float(plan.element_bytes * plan.tokens * width)
         yield from _linear(out, plan, Weights.PROJECTION, (plan.tokens, model.hidden, width), kept, Module.OUT)
         if not model.parallel_block:
-            yield _residual(out, model, plan, Module.OUT)
+            yield from _residual(out, model, plan, Module.OUT)
             yield from _output(label, Role.ATTENTION, plan, _hidden_bytes(model, plan))
 
     def _column(self, part: Part) -> Iterator[Kernel]:
@@ -313,13 +318,14 @@ def _mlp(model: Model, plan: Plan) -> Iterator[Step]:
     size, width = _hidden_bytes(model, plan), max(1, model.ffn // plan.tp)
     kernels = list(_products(model, plan, width, (Part.MLP_IN, Part.MLP_OUT), Module.MLP))
     into = [kernel for kernel in kernels if kernel.part is Part.MLP_IN]
-    if model.parallel_block:  # attention has normalised and gathered the input, and leaves its output to be summed here
+    if model.norms > 1:
+        into.insert(0, _norm(Part.MLP_IN, _local(model, plan), plan, Weights.UP))
+    if model.parallel_block:  # attention has gathered the input, and leaves its output to be summed here
         yield from into
     else:
-        norm = _norm(Part.MLP_IN, _local(model, plan), plan, Weights.UP)
-        yield from _column("mlp", Role.FEED_FORWARD, plan, size, [norm, *into])
+        yield from _column("mlp", Role.FEED_FORWARD, plan, size, into)
     yield from (kernel for kernel in kernels if kernel.part is Part.MLP_OUT)
-    yield _residual(Part.MLP_OUT, model, plan)
+    yield from _residual(Part.MLP_OUT, model, plan)
     yield from _output("mlp", Role.FEED_FORWARD, plan, size)
 
 
@@ -337,7 +343,7 @@ def _mixture(model: Model, plan: Plan, experts: Experts) -> Iterator[Step]:
     yield _pass(Part.ROUTER, moved, 2 * size, Touch.COPY, read, Module.MOE, launches=3)
     yield from _exchanges(model, plan, experts, list(_grouped(model, plan, experts, local, rows)))
     yield _pass(Part.COMBINE, moved, 2 * size, Touch.COPY, kept, Module.MOE, launches=3)
-    yield _residual(Part.COMBINE, model, plan)
+    yield from _residual(Part.COMBINE, model, plan)
     if experts.shared_ffn:
         width = max(1, experts.shared_ffn // plan.tp)
         shared = list(_products(model, plan, width, (Part.SHARED, Part.SHARED), Module.SHARED))

@@ -106,12 +106,12 @@ class Model(Hashed):
     """A transformer's shape; sizes in elements.
 
     `kv_heads` and `head_size` 0 follow from `heads` and `hidden`; `positions` rows of a learned position table (0:
-    rotary); `norm` "layer" has a bias, "rms" none, and there are `norms` in a layer; `tied`: the head is the word
-    table. `mtp_layers` modules predict further tokens in training (DeepSeek-V3, section 2.2): each has a layer of its
-    own behind the others. With a `window` layers look back on so many tokens, but for every `full_every`-th (0: none),
-    which sees all; with `pieces` a sequence is cut into such windows. `parallel_block`: attention and feed-forward read
-    the same normalised input. `encoder_layers` stand before the `layers` of a decoder with cross-attention; both have a
-    table of `relative_positions`.
+    rotary); `norm` "layer" has a bias, "rms" none, and there are `norms` in a layer: one that both blocks read, one
+    ahead of each, or another behind each; `tied`: the head is the word table. `mtp_layers` modules predict further
+    tokens in training (DeepSeek-V3, section 2.2): each has a layer of its own behind the others. With a `window` layers
+    look back on so many tokens, but for every `full_every`-th (0: none), which sees all; with `pieces` a sequence is
+    cut into such windows. `parallel_block`: attention and feed-forward read the same input. `encoder_layers` stand
+    before the `layers` of a decoder with cross-attention; both have a table of `relative_positions`.
     """
 
     __hash__ = Hashed.__hash__
@@ -164,6 +164,11 @@ class Model(Hashed):
     def depth(self) -> int:
         """Layers in all, an encoder's first; MTP modules are numbered behind them."""
         return self.encoder_layers + self.layers
+
+    @property
+    def norms_behind(self) -> bool:
+        """Whether what a block adds is normalised first."""
+        return self.norms > 2
 
     def kind(self, layer: int) -> LayerKind:
         """What a layer (counted from 0) is."""

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.compute.kernel import Attention, GroupedProduct, MemoryPass, Product
+from simcore.compute.kernel import Attention, GroupedProduct, MemoryPass, Product, Touch
 from simcore.model.layer import blocks
 from simcore.model.plan import Plan, divides
 from simcore.model.presets import SHIPPED, model
-from simcore.model.shape import LayerKind, Model, elements
+from simcore.model.shape import LayerKind, Model, Weights, elements
 from simcore.model.steps import Axis, Kernel, Module, Part, dropped, in_phase
 from simcore.workload.model import CollectiveKind, PhaseName
 
@@ -64,6 +64,17 @@ def test_tensor_ranks_hold_the_matrices_that_they_multiply_with(name):
         used = sum(one.work.n * one.work.k for one in kernels(shape, plan) if isinstance(one.work, Product))
         matrices = [replace(weight, bias=False) for weight in shape.layer_weights(PLAIN) if weight.inputs > 1]
         assert elements(tuple(matrices), plan.tp) == used
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_layer_passes_through_every_norm_that_it_has_weights_of(name):
+    """One where both blocks read it (PaLM), two beside each other (GPT-NeoX), four around both (Grok-1)."""
+    shape, plan = model(name), spread(1)
+    kind = shape.kind(shape.layers - 1)
+    weights = [weight.outputs for weight in shape.layer_weights(kind) if weight.kind == Weights.NORM]
+    works = [one.work for one in kernels(shape, plan, kind=kind) if isinstance(one.work, MemoryPass)]
+    passes = [work for work in works if work == MemoryPass(4 * plan.tokens * shape.hidden, Touch.NORM)]
+    assert len(passes) == weights.count(shape.hidden)
 
 
 @given(

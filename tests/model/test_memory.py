@@ -46,6 +46,16 @@ def test_activations_of_a_gpt_layer_are_the_papers(tp, batch, seq):
         assert activation_bytes(GPT, chosen, PLAIN) == pytest.approx(factor * unit, rel=1e-9)
 
 
+@given(tp=st.sampled_from([1, 2, 4]), sequence=st.booleans())
+def test_norms_behind_blocks_keep_what_they_read_and_those_ahead_what_they_make(tp, sequence):
+    """Two bytes of every hidden state on the rank: a norm of its own of blocks side by side, two more behind others."""
+    plan, beside = Plan(tp, 1024, tp=tp, sequence_parallel=sequence), replace(SMALL, parallel_block=True)
+    kept = [activation_bytes(replace(beside, norms=norms), plan, PLAIN) for norms in (1, 2)]
+    further = [activation_bytes(replace(SMALL, norms=norms), plan, PLAIN) for norms in (2, 4)]
+    unit = 2 * 1024 * SMALL.hidden / plan.apart
+    assert (kept[1] - kept[0], further[1] - further[0]) == (unit, 2 * unit)
+
+
 @pytest.mark.parametrize(("zero", "each"), [(0, 16), (1, 4 + 12 / 8), (2, 2 + 14 / 8), (3, 16 / 8)])
 def test_states_take_the_bytes_of_the_zero_paper(zero, each):
     """Source: Rajbhandari et al. 2020, figure 1, with 2-byte gradients and K = 12."""

@@ -59,7 +59,7 @@ PUBLISHED = {
     "bloom-176b": (176247271424, 1e-05, "released weights"),
     "mpt-7b": (6649286656, 0.0001, "released weights; norms without biases"),
     "mpt-30b": (29.96e9, 0.001, "released weights"),
-    "falcon-7b": (6921720704, 0.0001, "released weights; one norm a layer"),
+    "falcon-7b": (6921720704, 0.0, "released weights"),
     "falcon-40b": (41303293952, 0.0, "released weights"),
     "falcon-180b": (179522565120, 0.0, "released weights"),
     "palm-540b": (540.35e9, 0.001, "PaLM table 1"),

@@ -81,7 +81,8 @@ def megascale(row: Mapping[str, Any]) -> Step:
     place = row["id"].rpartition("-")[2] if "ablation" in row else ""
     level = int(place or (_OPERATORS if row["system"] == "MegaScale" else _BASELINE))
     seq = row["model"]["seq"]
-    model = gpt(row["model"], parallel_block=level >= _BLOCK, window=seq // 2 if level >= _WINDOW else 0)
+    block = {"parallel_block": True, "norms": 1} if level >= _BLOCK else {}
+    model = gpt(row["model"], **block, window=seq // 2 if level >= _WINDOW else 0)
     hidden = {"overlap": level >= _GRADIENTS, "overlap_pipeline": level >= _PIPELINE, "scatter_pipeline": True}
     choices = {**hidden, "fused_attention": level >= _OPERATORS, "recompute": "selective", "zero": 1}
     one = stated(row, model, sequence_parallel=True, **choices)
