@@ -21,27 +21,31 @@ class _Entries:
     def __init__(self, document: Node):
         if not isinstance(document.value, dict):  # what it is says more than that it is no mapping
             refuse_foreign("\n".join(document.source), document.file)
-        nodes = dict(document.mapping())
-        self.document = nodes.get("text_config", document)
-        self.nodes = dict(self.document.mapping()) if self.document is not document else nodes
+        self.document, self.nodes = document, _said(document)
+        if "text_config" in self.nodes:
+            self.document = self.nodes["text_config"]
+            self.nodes = _said(self.document)
 
     def integer(self, key: str, default: int | None = None) -> int:
         """A whole number; without a default the key must be there."""
-        node = self.nodes.get(key)
-        if node is not None and node.value is not None:
-            return node.integer(int(default is None), MOST)
+        if key in self.nodes:
+            return self.nodes[key].integer(int(default is None), MOST)
         if default is None:
             self.document.problem(f"the key '{key}' is missing", expected=f"{key}: a whole number", found="nothing")
         return 1 if default is None else default
 
     def flag(self, key: str, default: bool = False) -> bool:
         """A truth value."""
-        node = self.nodes.get(key)
-        return default if node is None or node.value is None else node.flag()
+        return self.nodes[key].flag() if key in self.nodes else default
 
     def word(self, key: str) -> str:
         """Whatever is said, or nothing."""
         return str(self.nodes[key].value or "") if key in self.nodes else ""
+
+
+def _said(document: Node) -> dict[str, Node]:
+    """What a mapping says; a null says nothing."""
+    return {key: node for key, node in document.mapping() if node.value is not None}
 
 
 Fields = Mapping[str, Any]
@@ -147,6 +151,21 @@ def _falcon_keys(entries: _Entries, found: Fields) -> int:
     return 1 if entries.flag("multi_query", default=True) else heads
 
 
+def _falcon_norms(entries: _Entries, found: Fields) -> int:
+    """Blocks beside each other share a norm, but for those of the newer architecture."""
+    apart = not found["parallel_block"] or entries.flag("new_decoder_architecture")
+    return entries.integer("num_ln_in_parallel_attn", 1 + apart)
+
+
+def _opt_hidden(entries: _Entries, _: Fields) -> int:
+    """Words of OPT 350M are narrower than its layers, and projected."""
+    hidden = entries.integer("hidden_size")
+    if (words := entries.integer("word_embed_proj_dim", hidden)) != hidden:
+        message = "only models whose words are as wide as their layers can be read"
+        entries.nodes["word_embed_proj_dim"].problem(message, expected=str(hidden), found=str(words))
+    return hidden
+
+
 _READERS: Mapping[str, Callable[[_Entries, Fields], Any]] = {
     "sparse": _sparse,
     "late": _late,
@@ -158,6 +177,9 @@ _READERS: Mapping[str, Callable[[_Entries, Fields], Any]] = {
     "balanced": lambda entries, _: entries.word("topk_method") == "noaux_tc",  # a bias balances the experts' loads
     "falcon_keys": _falcon_keys,
     "falcon_parallel": lambda one, _: one.flag("new_decoder_architecture") or one.flag("parallel_attn", default=True),
+    "falcon_norms": _falcon_norms,
+    "stablelm_norms": lambda _, found: 1 if found["parallel_block"] else 2,
+    "opt_hidden": _opt_hidden,
     "opt_positions": lambda entries, _: 2 + entries.integer("max_position_embeddings"),
     "t5_gated": lambda entries, _: entries.word("feed_forward_proj").startswith("gated"),  # from 1.1 on
     "wide": lambda entries, _: entries.integer("intermediate_size_mlp", entries.integer("intermediate_size")),

@@ -259,3 +259,57 @@ def test_windows_are_those_of_the_classes(config, entries, windows):
 def test_layers_that_the_family_does_not_say_are_refused(config, entries, told):
     with pytest.raises(InputError, match=told):
         configuration(config(SMALL | entries))
+
+
+def test_a_null_says_nothing(config):
+    """Files that transformers writes have nulls for what a class has no value of."""
+    plain = {key: value for key, value in QWEN3_MOE.items() if key != "model_type"}
+    nothing = dict.fromkeys(("model_type", "text_config", "sliding_window", "mlp_only_layers", "layer_types"))
+    assert configuration(config(plain | nothing)) == configuration(config(plain))
+
+
+EXACT = """
+6921720704   falcon  hidden_size=4544 num_hidden_layers=32 num_attention_heads=71 vocab_size=65024 num_kv_heads=71
+41303293952  falcon  hidden_size=8192 num_hidden_layers=60 num_attention_heads=128 vocab_size=65024 num_kv_heads=8
+                     new_decoder_architecture=true
+125239296    opt     hidden_size=768 ffn_dim=3072 num_attention_heads=12 num_hidden_layers=12 vocab_size=50272
+                     word_embed_proj_dim=768 max_position_embeddings=2048
+"""
+
+
+@pytest.mark.parametrize("row", re.split(r"\n(?=\d)", EXACT.strip()), ids=lambda row: " ".join(row.split()[:2]))
+def test_a_family_with_variants_has_exactly_the_parameters_of_the_released_weights(config, row):
+    """Source: sizes on the hub of Falcon 7B, whose blocks share a norm, Falcon 40B, whose do not, and OPT 125M."""
+    count, family, *said = row.split()
+    values = {key: json.loads(value) for key, value in (one.split("=") for one in said)}
+    assert total_parameters(configuration(config({"model_type": family, **values}))) == int(count)
+
+
+@pytest.mark.parametrize(
+    ("family", "flag", "field"),
+    [
+        ("mistral", "attention_bias", "qkv_bias"),
+        ("gemma2", "attention_bias", "qkv_bias"),
+        ("cohere", "attention_bias", "qkv_bias"),
+        ("nemotron", "mlp_bias", "linear_bias"),
+        ("opt", "enable_bias", "linear_bias"),
+        ("cohere", "use_qk_norm", "query_key_norm"),
+        ("phi", "qk_layernorm", "query_key_norm"),
+        ("stablelm", "qk_layernorm", "query_key_norm"),
+        ("stablelm", "use_parallel_residual", "parallel_block"),
+    ],
+)
+def test_what_a_file_says_of_biases_and_norms_is_not_lost(config, family, flag, field):
+    """Command R+ and StableLM 2 12B have norms of queries and keys, Galactica no biases."""
+    sizes = SMALL | {"ffn_dim": 1024, "max_position_embeddings": 64}
+    read = [configuration(config({"model_type": family, **sizes, flag: said})) for said in (False, True)]
+    assert [getattr(one, field) for one in read] == [False, True]
+    assert [one.norms for one in read] == ([2, 1] if field == "parallel_block" else [read[0].norms] * 2)
+
+
+def test_words_narrower_than_layers_are_refused(config):
+    """OPT 350M, which was read as if its words were as wide: 355,889,152 parameters, not 331,196,416."""
+    sizes = SMALL | {"model_type": "opt", "ffn_dim": 1024, "max_position_embeddings": 64, "word_embed_proj_dim": 256}
+    with pytest.raises(InputError, match="words are as wide as their layers") as error:
+        configuration(config(sizes))
+    assert "word_embed_proj_dim" in str(error.value)
