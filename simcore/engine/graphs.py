@@ -87,8 +87,8 @@ class GraphCase:
             npu = int(members[0])
             program = program_of(int(self._graphs.graph_of_rank[npu]), setup.settings.stragglers.get(npu, 1.0))
             own = scheduler.events, _noisy(program, setup.settings.noise, npu), timers[npu]
-            around = scheduler, self._mailbox, access
-            self._npus.append(GraphNpu(npu, program, *around, *own, gathers=setup.profile.gang))
+            around, start_ns = (scheduler, self._mailbox, access), self._graphs.start_ns.get(npu, 0)
+            self._npus.append(GraphNpu(npu, program, *around, *own, gathers=setup.profile.gang, start_ns=start_ns))
         return self._npus
 
     def in_turn(self, *_: object) -> None:

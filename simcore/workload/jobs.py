@@ -99,18 +99,20 @@ def merged(jobs: Sequence[Job], places: Sequence[Sequence[int]], npus: int) -> G
     graphs = [Graph.of()]
     graph_of_rank = np.zeros(npus, np.int32)
     groups: dict[str, tuple[int, ...]] = {}
+    start_ns: dict[int, int] = {}
     for job, place in zip(jobs, places, strict=True):
         at = np.array(place)
         graph_of_rank[at] = len(graphs) + job.graphs.graph_of_rank
-        for graph in job.graphs.graphs:  # with the machine's NPUs for its ranks, groups of its own, and its start
+        for graph in job.graphs.graphs:  # with the machine's NPUs for its ranks, and groups of its own
             names = tuple(f"{job.name}/{name}" for name in graph.group_names)
             peer = np.where(graph.peer >= 0, at[np.clip(graph.peer, 0, len(at) - 1)], -1).astype(np.int32)
-            moved = replace(graph, group_names=names, peer=peer, dims=np.full(len(graph), ALL_DIMENSIONS, np.int64))
-            graphs.append(_chain([_gate(job.start_ns), moved]) if job.start_ns else moved)
+            dims = np.full(len(graph), ALL_DIMENSIONS, np.int64)
+            graphs.append(replace(graph, group_names=names, peer=peer, dims=dims))
+        start_ns |= dict.fromkeys(place, job.start_ns)
         groups[f"{job.name}/"] = tuple(place)
         groups |= {f"{job.name}/{name}": tuple(at[list(ranks)].tolist()) for name, ranks in job.graphs.groups.items()}
     warnings = tuple(dict.fromkeys(warning for job in jobs for warning in job.graphs.warnings))
-    return GraphSet(tuple(graphs), graph_of_rank, groups, "jobs", warnings)
+    return GraphSet(tuple(graphs), graph_of_rank, groups, "jobs", warnings, start_ns)
 
 
 def _chain(parts: Sequence[Graph]) -> Graph:
@@ -140,11 +142,9 @@ def _chain(parts: Sequence[Graph]) -> Graph:
     )
 
 
-def _gate(duration_ns: int) -> Graph:
-    """One node that takes so long; all of a part waits for it."""
-    return Graph.of(
-        {"name": "start", "kind": NodeKind.COMPUTE, "duration_ns": duration_ns, "delays": True, "on_cpu": True}
-    )
+def _gate() -> Graph:
+    """One node that takes no time; all of a part waits for it."""
+    return Graph.of({"name": "start", "kind": NodeKind.COMPUTE, "delays": True, "on_cpu": True})
 
 
 def named_by(path: Path) -> list[tuple[str, str]]:
@@ -214,7 +214,7 @@ def _graphs(node: Node, npus: int, repeats: int, program: Program) -> tuple[Grap
             if (graph.dims != ALL_DIMENSIONS).any():
                 node.problem("its collectives name dimensions of a machine of its own", "groups, or all NPUs")
         times = range(repeats - 1)  # each after all of the time before
-        parts = ([graph, *(part for _ in times for part in (_gate(0), graph))] for graph in found.graphs)
+        parts = ([graph, *(part for _ in times for part in (_gate(), graph))] for graph in found.graphs)
         return replace(found, graphs=tuple(map(_chain, parts))), [graph.path for graph in found.graphs]
     workload = node.meant(lambda _: program(path))
     said, warnings = workload.parallelism.all_gpus, workload.warnings

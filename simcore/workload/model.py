@@ -274,7 +274,7 @@ _USUAL = {"collective": NO_COLLECTIVE, "dims": ALL_DIMENSIONS, "peer": -1, "stre
 class GraphSet:
     """The graphs of all ranks: `graphs[graph_of_rank[rank]]`; equal contents are one object.
 
-    `groups` maps a communicator's name to its ranks in ring order.
+    `groups` maps a communicator's name to its ranks in ring order. `start_ns` says which ranks begin later than at 0.
     """
 
     graphs: tuple[Graph, ...]
@@ -282,3 +282,4 @@ class GraphSet:
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     name: str = ""
     warnings: tuple[str, ...] = ()
+    start_ns: Mapping[int, int] = field(default_factory=dict)

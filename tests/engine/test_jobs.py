@@ -91,6 +91,25 @@ def test_a_job_starts_when_it_starts_however_slow_its_npus_are():
     assert JobRuns([job], [(0, 1)], dumbbell(1), None, NATIVE, slow).outcomes[0].together_ns == 10**6 + 300
 
 
+@pytest.mark.parametrize("repeats", [1, 2])
+@pytest.mark.parametrize("workload", ["dlrm", "mlp_model_parallel", "micro_all_reduce"])
+@given(start_ns=st.integers(0, 10**6))
+@settings(max_examples=5, deadline=None)
+def test_a_job_computes_as_long_as_a_run_of_it_and_is_idle_until_it_starts(
+    tmp_path_factory, workload, repeats, start_ns
+):
+    """Neither the start nor the delay behind a collective is computation."""
+    file = tmp_path_factory.mktemp("jobs") / "jobs.yaml"
+    jobs = f"[{{workload: {workload}, npus: 8, start: {start_ns}, repeats: {repeats}}}]"
+    file.write_text(f"topology: ring8\nnetwork: congested\njobs: {jobs}\n")
+    job = simcore.run_jobs(str(file)).report.to_dict()
+    alone = simcore.run(workload, "ring8", iterations=repeats).to_dict()
+    shares, parts = job["breakdown"], alone["breakdown"]
+    assert shares["compute_ns"] + shares["overlapped_ns"] == job["compute_ns"] == alone["compute_ns"]
+    assert shares["idle_ns"] - start_ns in range(parts["exposed_comm_ns"] + parts["idle_ns"] + 1)
+    assert job["ranks"][0]["idle_ns"] == shares["idle_ns"]
+
+
 def test_a_wider_link_gives_back_what_sharing_took():
     jobs = [Job("a", message(10**6), 2), Job("b", message(10**6), 2)]
     runs = JobRuns(jobs, [(0, 1), (2, 3)], dumbbell(2), None, NATIVE, Settings(network="fair", fold=False))

@@ -66,12 +66,14 @@ class GraphProgram:
 
     @cached_property
     def shown(self) -> list[int]:
-        """As what the timeline shows every row; -1: collectives are recorded where they are issued."""
+        """As what the timeline shows every row; -1: collectives are recorded where they are issued, and delays of a
+        device, in which nothing happens, nowhere.
+        """
         table = np.full(len(NodeKind), -1)
         table[list(_SHOWN)] = list(_SHOWN.values())
         shown = table[self.graph.kind]
         shown[(shown == EventKind.COMPUTE) & self.graph.on_cpu] = EventKind.CPU
-        shown[list(self.requests)] = -1
+        shown[[*self.requests, *np.flatnonzero(self.graph.delays & ~self.graph.on_cpu)]] = -1
         rows: list[int] = shown.tolist()
         return rows
 
@@ -96,6 +98,7 @@ class GraphNpu:
         timers: Timers,
         *,
         gathers: bool = False,
+        start_ns: int = 0,
     ):
         self.env, self.npu, self.npu_class, self.program = scheduler.env, npu, scheduler.npu_class, program
         self._scheduler, self._mailbox, self._access_memory = scheduler, mailbox, access_memory
@@ -109,10 +112,13 @@ class GraphNpu:
         self._running: set[int] = set()
         self._left = len(program.graph)
         self._finished, self._gathers, self._looks = self.env.event(), gathers, False
+        self._start_ns = start_ns
         self.finish_ns = -1
 
     def run(self) -> Generator[simpy.Event, object, None]:
-        """Start; the rest follows from completions."""
+        """Start when it is time to; the rest follows from completions."""
+        if self._start_ns:
+            yield self.env.timeout(self._start_ns)
         yield self.start()
         self.finish_ns = int(self.env.now)
 
