@@ -18,7 +18,7 @@ from simcore.errors import InputError, Location, Problem, Problems
 from simcore.network.instant import TimersOfNpus
 from simcore.network.topology.model import Topology
 from simcore.noise import Noise
-from simcore.profiles import GraphRules, Profile
+from simcore.profiles import Profile
 from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.collectives import NCCL, ROOTED, Algorithm
 from simcore.system.config import SystemConfig
@@ -80,7 +80,7 @@ class GraphCase:
         self._mailbox = Mailbox(schedulers[0].env, transport.carry, rendezvous=setup.settings.rendezvous)
         port = partial(Port, schedulers[0].env, gathers=setup.profile.gang)
         access = _memory(timers, self._memory, port)
-        customs = Customs(setup.system, setup.profile.graph)
+        customs = Customs(setup)
         program_of = cache(partial(_program, setup, self._graphs, schedulers[0].events, customs))
         self._npus = list[GraphNpu]()
         for scheduler, members in zip(schedulers, ranks, strict=True):
@@ -188,7 +188,13 @@ def _program(
         else:
             kinds[row] = COMPUTE  # the peers replay what they cannot play
     durations, behind = _durations(setup, graph, factor), _in_order(graph, requests) if rules.ordered else {}
-    return GraphProgram(graph, kinds, durations, slots, names, requests, played, behind, strict=rules.strict)
+    around = slots, _dims(setup), names
+    return GraphProgram(graph, kinds, durations, *around, requests, played, behind, strict=rules.strict)
+
+
+def _dims(setup: Setup) -> tuple[int, ...]:
+    """How many NPUs lie along each dimension of the machine."""
+    return tuple(dim.npus for dim in setup.topology.dims)
 
 
 def _in_order(graph: Graph, rows: Iterable[int]) -> dict[int, int]:
@@ -261,7 +267,7 @@ def _request(
     if ranks and len(ranks) < setup.topology.npus:
         lanes: tuple[Lane, ...] = ()
         if len(ranks) > 1:
-            along = first_apart(tuple(dim.npus for dim in setup.topology.dims), tuple(ranks))
+            along = first_apart(_dims(setup), tuple(ranks))
             lanes = (Lane(0, Communicator(tuple(ranks), along=along), _group_algorithm(setup, kind)),)
     else:
         mask = ALL_DIMENSIONS if group else int(graph.dims[row])  # who is in a communicator, takes part
@@ -355,11 +361,11 @@ class Customs:
     """The programs that a system file puts in the place of collectives, one for every NPU.
 
     Sizes, tags and durations are the traces' own; nothing in them waits for anything but its dependencies. Their ranks
-    are places in the communicator. `rules` say how long a computation takes.
+    are places in the communicator.
     """
 
-    def __init__(self, system: SystemConfig, rules: GraphRules):
-        self._system, self._rules = system, rules
+    def __init__(self, setup: Setup):
+        self._system, self._rules, self._dims = setup.system, setup.profile.graph, _dims(setup)
         self._known: dict[tuple[str, Sequence[int]], dict[int, GraphProgram]] = {}
 
     def of(self, node_id: int, kind: CollectiveKind, members: Sequence[int]) -> Mapping[int, GraphProgram]:
@@ -380,4 +386,5 @@ class Customs:
             raise InputError.at(Location(graph.path), message, expected=expected, found=f"a {kind} node")
         duration_ns = self._rules.durations_ns(graph).tolist()
         graph = replace(graph, peer=np.asarray(members, np.int32)[graph.peer])
-        return GraphProgram(graph, graph.kind.tolist(), duration_ns, [""] * len(graph), [0] * len(graph), {})
+        slots, names = [""] * len(graph), [0] * len(graph)
+        return GraphProgram(graph, graph.kind.tolist(), duration_ns, slots, self._dims, names, {})

@@ -21,6 +21,7 @@ from tests.runs import check_sums
 
 RING = Topology((Dimension("Ring", 4, 1e9, 100.0),))
 KINDS = list(CollectiveKind)
+NETWORKS = ["congested", "congestion-free", "fair"]
 COMPUTE, SEND, RECV, COLLECTIVE = NodeKind.COMPUTE, NodeKind.SEND, NodeKind.RECV, NodeKind.COLLECTIVE
 
 
@@ -65,7 +66,7 @@ def test_no_graph_beats_its_longest_chain_or_its_busiest_resource(durations, dat
     assert time_ns == sum(durations), "one at a time, and never idle"
 
 
-@pytest.mark.parametrize("network", ["congested", "congestion-free", "fair"])
+@pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("late_ns", [0, 5000])
 def test_a_message_arrives_after_its_latency_and_its_bytes_and_waits_for_its_receiver(network, late_ns):
     timeline = run(pair(late_ns=late_ns), network=network)
@@ -303,3 +304,18 @@ def test_the_timeline_knows_which_receive_gets_what_was_sent():
     assert {tuple(backwards.name[list(m)]) for m in backwards.messages} == {
         tuple(events.name[list(m)]) for m in events.messages
     }
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.tuples(st.integers(1, 7), st.integers(1, 10**6)), max_size=6), st.sampled_from(NETWORKS))
+def test_what_an_npu_sends_is_told_in_the_first_dimension_in_which_the_ends_lie_apart(messages, network):
+    """One after the other, each for its latency and its bytes: so long is its dimension busy."""
+    machine = Topology((Dimension("FullyConnected", 4, 1e9, 100.0), Dimension("FullyConnected", 2, 1e9, 100.0)))
+    sends = [node(SEND, *range(row)[-1:], size_bytes=size, peer=peer) for row, (peer, size) in enumerate(messages)]
+    hears = [[node(RECV, size_bytes=size, peer=0) for peer, size in messages if peer == npu] for npu in range(1, 8)]
+    report = Report(run([graph(*rows) for rows in (sends, *hears)], machine, network=network), "native", network)
+    for dim, row in enumerate(report.to_dict()["dims"]):
+        own = [(peer, size) for peer, size in messages if (peer % 4 == 0) == dim]
+        assert row["bytes_per_npu"] == sum(size for _, size in own)
+        hops = sum((peer % 4 > 0) + peer // 4 for peer, _ in own)
+        assert row["busy_ns"] == row["bytes_per_npu"] + 100 * hops

@@ -13,6 +13,7 @@ import simpy
 
 from simcore.network.instant import LOOK, Timers, after
 from simcore.system.chunks.scheduler import Scheduler
+from simcore.system.groups import first_apart
 from simcore.system.messages.point_to_point import Mail, Mailbox
 from simcore.system.streams import Request
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
@@ -30,16 +31,18 @@ class GraphProgram:
 
     `kinds[row]` says what a node does: those that are replayed just take their time, as computations do.
     `duration_ns[row]` is that time, `slot[row]` the resource it holds while it runs ("" = none): one node at a time.
-    `names[row]` are numbers of event names. `requests[row]` are the collectives; `customs[row]` those that are programs
-    themselves, of every NPU. `behind[row]` is one more row that a row waits for, the collective before it. Where
-    it is `strict`, nobody looks for what INVALID nodes make ready until something else has finished, be it never, and
-    tags of messages begin anew after `TAGS` (ASTRA-sim 2.x).
+    `dims` says how many NPUs lie along each dimension of the machine. `names[row]` are numbers of event names.
+    `requests[row]` are the collectives; `customs[row]` those that are programs themselves, of every NPU. `behind[row]`
+    is one more row that a row waits for, the collective before it. Where it is `strict`, nobody looks for what INVALID
+    nodes make ready until something else has finished, be it never, and tags of messages begin anew after `TAGS`
+    (ASTRA-sim 2.x).
     """
 
     graph: Graph
     kinds: list[int]
     duration_ns: list[int]
     slot: list[str]
+    dims: tuple[int, ...]
     names: Sequence[int]
     requests: Mapping[int, Request]
     customs: Mapping[int, Mapping[int, GraphProgram]] = field(default_factory=dict)
@@ -242,9 +245,11 @@ class GraphNpu:
         """The interval of a node."""
         shown = self.program.shown[row]
         if shown >= 0:
-            span = (self.npu_class, COMPUTE_STREAM, start_ns, int(self.env.now), shown, self.program.names[row])
+            stream = COMPUTE_STREAM
             if row in self._posted:
+                stream += 1 + first_apart(self.program.dims, (self.npu, int(self.program.graph.peer[row])))
                 self._events.message(self._posted.pop(row), sends=shown == EventKind.SEND)
+            span = (self.npu_class, stream, start_ns, int(self.env.now), shown, self.program.names[row])
             self._events.append((*span, NO_LAYER, -1, self.program.sizes[row], 0))
 
 
