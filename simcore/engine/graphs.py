@@ -167,7 +167,7 @@ def _program(
     setup: Setup, graphs: GraphSet, events: EventBuffer, customs: Customs, number: int, factor: float
 ) -> GraphProgram:
     """What the nodes of a graph cost under the profile."""
-    graph = graphs.graphs[number]
+    graph = _scaled(graphs.graphs[number], setup)
     names = [events.name(name) for name in graph.names]
     rules, kinds = setup.profile.graph, graph.kind.tolist()
     groups = [graph.group_names[group] for group in graph.group.tolist()]
@@ -190,6 +190,17 @@ def _program(
     durations, behind = _durations(setup, graph, factor), _in_order(graph, requests) if rules.ordered else {}
     around = slots, _dims(setup), names
     return GraphProgram(graph, kinds, durations, *around, requests, played, behind, strict=rules.strict)
+
+
+def _scaled(graph: Graph, setup: Setup) -> Graph:
+    """With the sizes of messages times the factor, where a profile applies it; collectives have theirs when asked."""
+    factor = setup.settings.comm_scale
+    messages = np.flatnonzero(np.isin(graph.kind, [NodeKind.SEND, NodeKind.RECV]))
+    if factor == 1.0 or not len(messages) or not setup.profile.graph.scales:
+        return graph
+    sizes = graph.size_bytes.astype(np.int64)
+    sizes[messages] = [setup.profile.scale(size, factor) for size in sizes[messages].tolist()]
+    return replace(graph, size_bytes=sizes)
 
 
 def _dims(setup: Setup) -> tuple[int, ...]:

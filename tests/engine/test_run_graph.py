@@ -319,3 +319,20 @@ def test_what_an_npu_sends_is_told_in_the_first_dimension_in_which_the_ends_lie_
         assert row["bytes_per_npu"] == sum(size for _, size in own)
         hops = sum((peer % 4 > 0) + peer // 4 for peer, _ in own)
         assert row["busy_ns"] == row["bytes_per_npu"] + 100 * hops
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 10**6), st.integers(1, 10**6), st.sampled_from([0.5, 2.0, 3.0]), st.sampled_from(NETWORKS))
+def test_a_factor_on_sizes_is_one_on_collectives_and_messages_alike(sent, reduced, factor, network):
+    def ranks(scale):
+        def size(size_bytes):
+            return profiles.get("native").scale(size_bytes, scale)
+
+        reduces = node(COLLECTIVE, size_bytes=size(reduced), collective=KINDS.index(CollectiveKind.ALL_REDUCE))
+        ends = (SEND, 1), (RECV, 0)
+        pairs = [graph(reduces, node(kind, 0, size_bytes=size(sent), peer=peer)) for kind, peer in ends]
+        return [*pairs, graph(reduces), graph(reduces)]
+
+    scaled, other = run(ranks(1.0), network=network, comm_scale=factor), run(ranks(factor), network=network)
+    assert (scaled.time_ns, scaled.finish_ns) == (other.time_ns, other.finish_ns)
+    assert Report(scaled, "native", network).to_dict()["dims"] == Report(other, "native", network).to_dict()["dims"]
