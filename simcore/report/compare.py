@@ -174,6 +174,8 @@ def differing(a: ReportDocument, b: ReportDocument) -> Iterable[tuple[str, str, 
     for key in ("version", "profile", "network", "npus"):
         if plain_a[key] != plain_b[key]:
             yield key, plain_a[key], plain_b[key]
+    if len(a["iterations"]) != len(b["iterations"]):
+        yield "iterations", str(len(a["iterations"])), str(len(b["iterations"]))
     options_a, options_b = (report.get("options", {}) for report in (a, b))
     for key, given_a, given_b in sorted(align(options_a, options_b, None)):
         if given_a != given_b:

@@ -59,6 +59,7 @@ def test_more_compute_is_blamed_with_its_layer():
 def test_reports_are_compared_per_iteration():
     comparison = compare(*documents({"iterations": 1}, {"iterations": 3}))
     assert comparison.time_ns.difference == 0
+    assert comparison.settings == (("iterations", "1", "3"),)
 
 
 def test_layers_are_aligned_by_name_and_the_rest_is_said_to_be_of_one_report():
