@@ -9,8 +9,8 @@ import numpy as np
 from simcore.compute.accelerators import accelerator
 from simcore.compute.power import board_w
 from simcore.report.document import PowerRow
-from simcore.timeline.breakdown import COMPUTING, shares_of_time
-from simcore.timeline.events import Timeline
+from simcore.timeline.breakdown import shares_of_time
+from simcore.timeline.events import EventKind, Timeline
 
 NUM_BINS = 200
 
@@ -22,7 +22,7 @@ def power_over_time(timeline: Timeline, name: str) -> PowerRow:
     """
     device, span_ns = accelerator(name), max(timeline.time_ns, 1)
     edges_ns = np.linspace(0, span_ns, min(NUM_BINS, span_ns) + 1).round().astype(np.int64)
-    computing = shares_of_time(timeline.events, COMPUTING, np.arange(len(timeline.ranks)), edges_ns)
+    computing = shares_of_time(timeline.events, (EventKind.COMPUTE,), np.arange(len(timeline.ranks)), edges_ns)
     boards, bins_ns = np.array([len(ranks) for ranks in timeline.ranks]), np.diff(edges_ns)
     busy_ns = boards @ (computing * bins_ns).round().astype(np.int64)  # whole, so that folding changes no digit
     watts = timeline.npus * board_w(device, busy_ns / (timeline.npus * bins_ns))

@@ -3,6 +3,7 @@
 import json
 from math import fsum
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,8 @@ from simcore.report.archive import read_report
 from simcore.report.plots import breakdown_figure
 from simcore.report.power import power_over_time
 from simcore.timeline.breakdown import class_figures
+from simcore.workload.model import GraphSet, NodeKind
+from tests.graphs import graph, node
 from tests.runs import runs
 
 H100 = accelerator("H100")
@@ -33,6 +36,15 @@ def test_boards_draw_between_waiting_and_their_limit_and_energy_is_what_they_do(
     busy_s = fsum(len(ranks) * ns * 1e-9 for ranks, ns in classes)
     span_s = max(timeline.time_ns, 1) * 1e-9 * timeline.npus
     assert row["energy_j"] == pytest.approx(limit_w * (WAITING * span_s + (0.93 - WAITING) * busy_s), rel=1e-6)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 10**5), st.integers(1, 10**5))
+def test_a_board_waits_while_its_host_works(host_ns, compute_ns):
+    rows = node(NodeKind.COMPUTE, duration_ns=host_ns, on_cpu=True), node(NodeKind.COMPUTE, 0, duration_ns=compute_ns)
+    power = run(GraphSet((graph(*rows),), np.zeros(8, np.int32)), "ring8", power="H100").to_dict()["power"]
+    spent_w_ns = H100.power_w * (WAITING * host_ns + 0.93 * compute_ns)
+    assert power["board_w"] == pytest.approx(spent_w_ns / (host_ns + compute_ns), rel=1e-4)
 
 
 @pytest.mark.parametrize("straggler", ["1=1.5", "0-3,7=1.1"])
