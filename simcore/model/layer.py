@@ -336,7 +336,8 @@ def _mixture(model: Model, plan: Plan, experts: Experts) -> Iterator[Step]:
     share = plan.tp // plan.expert_tp if plan.tp > plan.expert_tp else 1
     rows = tokens * experts.top_k // share
     yield _norm(Part.ROUTER, _local(model, plan), plan, Weights.ROUTER)
-    yield Kernel(Part.ROUTER, Product(tokens, experts.count, hidden), wide=True, trained=plan.trains(Weights.ROUTER))
+    scores = Product(tokens // plan.apart, experts.count, hidden)
+    yield Kernel(Part.ROUTER, scores, wide=True, trained=plan.trains(Weights.ROUTER))
     moved = rows * hidden
     kept = float(size * moved) / plan.expert_tp
     read = kept * plan.trains(Weights.EXPERTS)

@@ -5,7 +5,7 @@ from functools import partial
 from math import fsum
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from simcore.compute.kernel import Attention, GroupedProduct, MemoryPass, Product, Touch
@@ -115,6 +115,19 @@ def test_sequence_parallelism_shares_the_memory_passes_too():
         return sum(work.bytes for work in works if isinstance(work, MemoryPass))
 
     assert moved(spread(8, sequence_parallel=True)) < moved(spread(8))
+
+
+@given(
+    name=st.sampled_from([name for name, shape in SHIPPED.items() if shape.experts]),
+    tp=st.sampled_from([1, 2, 4, 8]),
+    cp=st.sampled_from([1, 2, 4]),
+)
+def test_ranks_that_share_a_sequence_share_the_arithmetic_of_mixtures_evenly(name, tp, cp):
+    """Routers, too: a tensor rank sees some of the tokens there, as the replicated gradients of routers say."""
+    shape, kind = model(name), model(name).kind(SHIPPED[name].layers - 1)
+    plan = Plan.of(8192, 8, tp=tp, cp=cp, dp=8, ep=4, expert_tp=tp, sequence_parallel=True)
+    assume(divides(shape, plan) and shape.key_heads >= tp)
+    assert flops(shape, plan, kind=kind) * tp * cp == pytest.approx(flops(shape, Plan(1, 8192), kind=kind), rel=1e-6)
 
 
 def test_fused_causal_attention_skips_half_the_scores_and_a_window_more():
