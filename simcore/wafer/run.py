@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,10 +111,10 @@ def _phase_events(run: _Run, step: NodeStep, times: StepTimes) -> None:
     name = np.array([run.events.name(phase.name) for phase in step.phases])[:, None]
     begin, ready, end = (column + run.now_ns for column in (times.begin_ns, times.ready_ns, times.end_ns))
     sent = _sent_bytes(run.graph, step)
-    size = sent.sum(axis=2)
+    size = sent[:, :, -1]
     rows = [(EventKind.COMPUTE, 0, computing, begin, ready, 0 * size, ready > begin)]
     rows += [(kind, 0, name, ready, end, size, end > ready) for kind in (EventKind.COLLECTIVE, EventKind.WAIT)]
-    for dim in range(sent.shape[2]):
+    for dim in range(sent.shape[2] - 1):
         rows.append((EventKind.CHUNK, 1 + dim, name, ready, end, sent[:, :, dim], sent[:, :, dim] > 0))
     for kind, stream, label, first, last, of, which in rows:
         run.add(which, npu_class=np.arange(step.nodes), stream=stream, start_ns=first, end_ns=last, kind=int(kind),
@@ -128,12 +128,13 @@ def _phase_events(run: _Run, step: NodeStep, times: StepTimes) -> None:
 
 
 def _sent_bytes(graph: LinkGraph, step: NodeStep) -> IntArray:
-    """What every node sends in every phase over the links of a dimension: shape [phases, nodes, dimensions].
+    """What every node sends in every phase over the links of a dimension, and last in all: shape [phases, nodes,
+    dimensions + 1].
 
-    A message counts in every dimension in which its ends differ.
+    A message counts in every dimension in which its ends differ, and in all once.
     """
     dims = graph.topology.dims
-    sent = np.zeros((len(step.phases), step.nodes, len(dims)), np.int64)
+    sent = np.zeros((len(step.phases), step.nodes, len(dims) + 1), np.int64)
     for number, phase in enumerate(step.phases):
         for flows in phase.rounds:
             stride = 1
@@ -141,6 +142,8 @@ def _sent_bytes(graph: LinkGraph, step: NodeStep) -> IntArray:
                 differ = flows.source // stride % dim.npus != flows.target // stride % dim.npus
                 np.add.at(sent[number, :, place], flows.source[differ], flows.size_bytes[differ])
                 stride *= dim.npus
+            apart = flows.source != flows.target
+            np.add.at(sent[number, :, -1], flows.source[apart], flows.size_bytes[apart])
     return sent
 
 
@@ -224,10 +227,9 @@ def _timeline(run: _Run, topology: Topology) -> Timeline:
     """Everything that the run left."""
     events, finish = run.events.table(), np.zeros(run.npus, np.int64)
     np.maximum.at(finish, events.npu_class, events.end_ns)
-    asked: list[Mapping[str, tuple[str | None, int]]] = [
-        {PhaseName(part): run.asked[number, place] for place, part in enumerate(PARTS) if (number, place) in run.asked}
-        for number in range(len(run.layers))
-    ]
+    asked: list[dict[str, tuple[str | None, int]]] = [{} for _ in run.layers]
+    for (number, place), (kind, size_bytes) in run.asked.items():
+        asked[number][PhaseName(PARTS[place])] = kind, round(size_bytes / len(run.spans))  # of a mean step
     return Timeline(
         events=events,
         time_ns=run.now_ns,

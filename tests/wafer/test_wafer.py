@@ -170,6 +170,8 @@ def test_the_timeline_of_a_wafer_adds_up():
         assert shares.compute_ns + shares.overlapped_ns + shares.exposed_comm_ns + shares.idle_ns == timeline.time_ns
     assert (sum(timeline.wafer.traffic.values()) == 2 * matrix(step.phases, 8)).all()
     assert (timeline.links.size_bytes == 2 * one.link_bytes).all()
+    asked = sum(size for layer in timeline.asked for _, size in layer.values())
+    assert asked == matrix(step.phases, 8)[0].sum(), "of a step; what crosses two dimensions once"
 
 
 def test_a_straggler_slows_the_step_down():
