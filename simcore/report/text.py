@@ -22,7 +22,7 @@ from simcore.workload.model import PhaseName
 
 NUM_ROWS, NOTEBOOK_ROWS = 12, 15
 ADVICE = "--what-would-help runs it again with faster NPUs and links and says what each would save."
-MOST_OF_RANKS = 40  # characters
+MOST_OF_NAMES = 40  # characters
 UNEVEN = 1.02  # how much longer one computes, or takes, than the others before it is named
 EXPOSED_DEFINITIONS = (
     "not computing: the run's time less the time rank 0 computes (ASTRA-sim's figure; waiting and idle time count)",
@@ -184,7 +184,7 @@ def _most_compute(document: ReportDocument) -> str:
     layers = layers_by_name(document)
     totals = sorted(layers, key=lambda layer: -layer_total(layer, "compute_ns"))[:2]
     whole = sum(layer_total(layer, "compute_ns") for layer in layers)
-    named = [f"{layer['name']} ({_percent(layer_total(layer, 'compute_ns'), whole)})" for layer in totals]
+    named = [f"{_short(layer['name'])} ({_percent(layer_total(layer, 'compute_ns'), whole)})" for layer in totals]
     return f"Most compute: {', '.join(named)}." if whole else ""
 
 
@@ -196,7 +196,7 @@ def _most_exposed(document: ReportDocument) -> str:
     if not whole:
         return ""
     layer, phase, row = max(rows, key=lambda entry: entry[2]["exposed_ns"])
-    what = f"{row['collective'] or 'collective'} of {layer['name']} ({PHASE_WORDS[phase]})"
+    what = f"{row['collective'] or 'collective'} of {_short(layer['name'])} ({PHASE_WORDS[phase]})"
     return f"Longest waiting: for the {what}, {_percent(row['exposed_ns'], whole)} of all waiting."
 
 
@@ -215,7 +215,12 @@ def _straggler(document: ReportDocument) -> str:
 
 
 def _named(row: RankRow) -> str:
-    return f"rank{'s' * (not row['ranks'].isdecimal())} {shorten(row['ranks'], MOST_OF_RANKS)}"
+    return f"rank{'s' * (not row['ranks'].isdecimal())} {_short(row['ranks'])}"
+
+
+def _short(name: str) -> str:
+    """A name that fits into a line."""
+    return shorten(name, MOST_OF_NAMES)
 
 
 def _last(document: ReportDocument) -> str:

@@ -63,6 +63,12 @@ def test_any_report_becomes_text_no_wider_than_asked(timeline, width):
     assert max(map(len, text.splitlines())) <= width
 
 
+@given(st.integers(1, 500), st.integers(60, 120))
+def test_text_is_no_wider_than_asked_however_long_the_names_of_layers_are(length, width):
+    text = render(report(scale=1000, layers=("l" * length, "m" * length)).to_dict(), width=width)
+    assert max(map(len, text.splitlines())) <= width
+
+
 def test_control_characters_of_names_do_not_reach_the_terminal():
     assert "\x1b" not in render(report(layers=("evil\x1b[2J", "b")).to_dict())
 
