@@ -76,8 +76,9 @@ def configuration(path: str | Path) -> Model:
             asked = entries.nodes.get("num_experts_per_tok", entries.document)
             asked.problem("more experts per token than there are", expected=f"at most {model.experts.count}")
         for layer, said in enumerate(entries.nodes["layer_types"].sequence() if entries.word("layer_types") else ()):
-            usual = "a window" if model.kind(layer).window else "full_attention"
-            if (said.value == "full_attention") != (usual == "full_attention"):
+            windowed = "chunked_attention" if model.pieces else "sliding_attention"
+            usual = windowed if model.kind(layer).window else "full_attention"
+            if said.value != usual:
                 said.problem(f"layer {layer} is not what layers of this family are there", expected=usual)
                 break
     return model

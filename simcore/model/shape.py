@@ -110,8 +110,9 @@ class Model(Hashed):
     ahead of each, or another behind each; `tied`: the head is the word table. `mtp_layers` modules predict further
     tokens in training (DeepSeek-V3, section 2.2): each has a layer of its own behind the others. With a `window` layers
     look back on so many tokens, but for every `full_every`-th (0: none), which sees all; with `pieces` a sequence is
-    cut into such windows. `parallel_block`: attention and feed-forward read the same input. `encoder_layers` stand
-    before the `layers` of a decoder with cross-attention; both have a table of `relative_positions`.
+    cut into such windows. `parallel_block`: attention and feed-forward read the same input. `norm_of_all`: norms of
+    queries and keys have weights for every head, not those of one for all. `encoder_layers` stand before the `layers`
+    of a decoder with cross-attention; both have a table of `relative_positions`.
     """
 
     __hash__ = Hashed.__hash__
@@ -132,6 +133,7 @@ class Model(Hashed):
     linear_bias: bool = False
     qkv_bias: bool = False
     query_key_norm: bool = False
+    norm_of_all: bool = False
     latent: Latent | None = None
     experts: Experts | None = None
     mtp_layers: int = 0
@@ -246,10 +248,16 @@ class Model(Hashed):
         for _ in ("key", "value"):
             yield Weight(Weights.QKV, self.hidden, self.key_heads * width, "column", self.key_heads, bias)
         if self.query_key_norm:
-            yield from (Weight(Weights.NORM, 1, width),) * 2
+            yield from map(self._head_norm, (self.heads, self.key_heads))
         if self.sinks:
             yield Weight(Weights.NORM, 1, self.heads, "column", self.heads)
         yield Weight(Weights.PROJECTION, self.heads * width, self.hidden, "row", self.heads, self.linear_bias)
+
+    def _head_norm(self, heads: int) -> Weight:
+        """The norm of queries or keys, of which there are so many heads."""
+        if self.norm_of_all:
+            return Weight(Weights.NORM, 1, heads * self.head_dim, "column", heads)
+        return Weight(Weights.NORM, 1, self.head_dim)
 
     def _latent_weights(self, latent: Latent) -> Iterator[Weight]:
         query = self.heads * (latent.nope_size + latent.rope_size)

@@ -254,6 +254,10 @@ def test_windows_are_those_of_the_classes(config, entries, windows):
         ),
         ({"model_type": "gpt_oss", "layer_types": ["full_attention"] * 4}, "layer 0 is not what layers"),
         ({"model_type": "llama", "layer_types": ["full_attention", "linear_attention"]}, "layer 1 is not what layers"),
+        (
+            {"model_type": "gpt_oss", "layer_types": ["linear_attention", "full_attention"]},
+            "layer 0 is not what layers",
+        ),
     ],
 )
 def test_layers_that_the_family_does_not_say_are_refused(config, entries, told):
@@ -274,12 +278,20 @@ EXACT = """
                      new_decoder_architecture=true
 125239296    opt     hidden_size=768 ffn_dim=3072 num_attention_heads=12 num_hidden_layers=12 vocab_size=50272
                      word_embed_proj_dim=768 max_position_embeddings=2048
+13716198400  olmo2   hidden_size=5120 intermediate_size=13824 num_hidden_layers=40 num_attention_heads=40
+                     vocab_size=100352
+6919161856   olmoe   hidden_size=2048 intermediate_size=1024 num_hidden_layers=16 num_attention_heads=16
+                     vocab_size=50304
+103810674688 cohere  hidden_size=12288 intermediate_size=33792 num_hidden_layers=64 num_attention_heads=96
+                     num_key_value_heads=8 vocab_size=256000 use_qk_norm=true
 """
 
 
 @pytest.mark.parametrize("row", re.split(r"\n(?=\d)", EXACT.strip()), ids=lambda row: " ".join(row.split()[:2]))
 def test_a_family_with_variants_has_exactly_the_parameters_of_the_released_weights(config, row):
-    """Source: sizes on the hub of Falcon 7B, whose blocks share a norm, Falcon 40B, whose do not, and OPT 125M."""
+    """Source: sizes on the hub of Falcon 7B, whose blocks share a norm, Falcon 40B, whose do not, OPT 125M, OLMo 2 13B,
+    OLMoE and Command R+, whose norms of queries and keys have weights for every head.
+    """
     count, family, *said = row.split()
     values = {key: json.loads(value) for key, value in (one.split("=") for one in said)}
     assert total_parameters(configuration(config({"model_type": family, **values}))) == int(count)
