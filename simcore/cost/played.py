@@ -77,7 +77,7 @@ def program(model: Model, plan: Plan, cluster: Cluster) -> Workload:
     blocked_ns = 0 if plan.overlap_pipeline else max(messages_ns(model, plan, cluster))
     seen = enumerate(seats(plan, cluster))
     rows = [_rows(part_cells(model, cut_of(plan), there, part), blocked_ns) for part, there in seen]
-    sizes = replace(plan.sizes, ep=plan.ep)
+    sizes = replace(plan.sizes(model), ep=plan.ep)
     told: dict[str, Any] = {"parallelism": sizes, "dialect": "simai", "location": Location("the step as rows")}
     if plan.pp == 1:
         return Workload("HYBRID_TRANSFORMER", (*ends, *chain.from_iterable(rows * count)), **told)

@@ -69,8 +69,8 @@ class Serving:
             size = plan.micro_batch * plan.padded_vocab(model.vocab) * plan.element_bytes
             made.append(Layer("logits", Phase(0, CollectiveKind.ALL_GATHER, size)))
         handed = plan.tokens * model.hidden * plan.element_bytes if plan.pp > 1 else 0
-        layers = tuple(made)
-        return Workload("DISTRIBUTED_INFERENCE", layers, plan.sizes, "simai", pipeline_bytes=handed, name=model.name)
+        told: dict[str, Any] = {"layers": tuple(made), "pipeline_bytes": handed, "name": model.name}
+        return Workload("DISTRIBUTED_INFERENCE", parallelism=plan.sizes(model), dialect="simai", **told)
 
     def pipeline(self) -> Workload:
         """Rows of one rank of every stage."""

@@ -248,11 +248,10 @@ class Plan(Hashed):
         multiple = self.pad_vocab_to * self.tp
         return -(-vocab // multiple) * multiple
 
-    @property
-    def sizes(self) -> Parallelism:
+    def sizes(self, model: Model) -> Parallelism:
         """Groups as the header of a text workload says them: ranks that share parameters stand in for expert ranks."""
         cp = self.cp if self.cp > 1 else 0
-        split = self.expert_tp if self.ep > 1 and self.expert_tp != self.tp else 0
+        split = self.expert_tp if model.experts and self.expert_tp != self.tp else 0
         ranks, batches, parts = self.shard or self.ep, self.micro_batches, self.outline.parts // self.pp
         return Parallelism(self.tp, ranks, self.pp, parts, cp, batches, self.world_size, split)
 

@@ -20,8 +20,10 @@ from simcore.model.memory import held_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan
 from simcore.model.rows import stage_workload
 from simcore.model.shape import Experts, Model, elements, mtp_parameters, total_parameters
+from simcore.model.steps import Axis
 from simcore.network.topology.model import Dimension, Topology
 from simcore.workload import text
+from simcore.workload.loops.step import group_axes
 from simcore.workload.model import CollectiveKind, Group, PhaseName, Workload
 from tests.runs import Run, micro
 
@@ -91,6 +93,20 @@ def test_the_text_reads_back_as_the_same_workload(plan, name):
     assume(plan.zero < 3 or not (model.experts or model.mtp_layers))
     workload = step(model, replace(plan, expert_tp=plan.tp if model.experts else 1))
     assert text.parse(text.write(workload), "made") == workload
+
+
+@settings(max_examples=60, deadline=None)
+@given(plan=plans, cp=st.sampled_from([1, 2]), ep=st.sampled_from([1, 2]), whole=st.booleans())
+def test_a_texts_header_says_who_meets(plan, cp, ep, whole):
+    """Experts that tensor ranks do not split have replicas among these, whether expert ranks share them or not."""
+    plan = replace(plan, cp=cp, ep=ep, expert_tp=1 if whole else plan.tp)
+    assume(plan.zero < 3)
+    axes = group_axes(text.parse(text.write(step(MIXED, plan)), "made").parallelism, plan.world_size)
+    meet = {Group.TP: Axis.TENSOR, Group.CP: Axis.CONTEXT, Group.DP: Axis.DATA}
+    meet |= {Group.EP: Axis.EXPERT, Group.DP_EP: Axis.EXPERT_DATA}
+    for group, axis in meet.items():
+        ranks, apart = axis.layout(plan)
+        assert axes[group] == (ranks, apart if ranks > 1 else axes[group][1]), group
 
 
 @settings(max_examples=30, deadline=None)
