@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from simcore import library
 from simcore.documents import read_text
 from simcore.errors import InputError, Location, Problem, Problems, closest
+from simcore.options import factor
 from simcore.workload.model import CollectiveKind, Group
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -195,39 +196,42 @@ KEYS = ("allreduce", "allgather", "reducescatter", "alltoall", "busbw")
 
 def read_bus_bandwidths(path: str | Path) -> BusBandwidths:
     """Read a `-busbw` file: a first line that is skipped, then `SECTION:` and `key,: GiB/s | null` lines."""
-    lines = read_text(path).splitlines()
     values: dict[str, dict[str, float | None]] = {}
-    section = ""
+    section: dict[str, float | None] | None = None
     with Problems() as problems:
-        for number, line in enumerate(lines[1:], 2):
+        for number, line in enumerate(read_text(path).splitlines()[1:], 2):
             key, _, text = (part.strip() for part in line.partition(":"))
             key = key.removesuffix(",").strip()
             place = Location(str(path), number, len(line) - len(line.lstrip()) + 1)
-            if not key:
-                continue
-            if not text:
-                section = key
-                values[key] = {}
-                if key not in SECTIONS:
-                    problems.add(Problem(place, f"unknown section '{key}'", closest(key, SECTIONS), source=line))
-            elif key not in KEYS or not section:
-                problems.add(Problem(place, f"unknown key '{key}'", closest(key, KEYS), source=line))
-            else:
-                values[section][key] = _bandwidth(text, place, line, problems)
+            owner, known = (section, KEYS) if text else (values, SECTIONS)
+            if key and (wrong := _misplaced(key, owner, known, partial(Problem, place, source=line))):
+                problems.add(wrong)
+            elif text and section is not None:
+                section[key] = _bandwidth(text, place, line, problems)
+            if key and not text:
+                section = values.setdefault(key, {})
     return BusBandwidths(str(path), values)
 
 
+def _misplaced(
+    key: str, owner: Mapping[str, object] | None, known: Sequence[str], here: Callable[..., Problem]
+) -> Problem | None:
+    """What is wrong with a word at its place: a section's name, or that of a figure of its `owner`."""
+    if key not in known:
+        return here(f"unknown {'section' if known is SECTIONS else 'key'} '{key}'", closest(key, known))
+    if owner is None:
+        hint = "the first line of the file is skipped, whatever it says"
+        return here(f"'{key}' stands in no section", "a section above it, for example TP:", hint=hint)
+    return here(f"'{key}' stands twice", "one", repr(key)) if key in owner else None
+
+
 def _bandwidth(text: str, place: Location, line: str, problems: Problems) -> float | None:
-    if text == "null":
-        return None
     try:
-        value = float(text)
+        return None if text == "null" else factor(text)
     except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
         expected = "a number of GiB/s above 0, or null"
         problems.add(Problem(place, "not a bandwidth", expected, repr(text), source=line))
-    return value
+        return None
 
 
 @cache
