@@ -214,9 +214,7 @@ def run(
     8
     """
     if options.get("profile") in SimaiOptions.profiles and isinstance(workload, str | os.PathLike | Workload):
-        from simcore.cost.simai.report import estimate
-
-        return estimate(workload, options | {"topology": topology, "system": system})
+        return closed_forms(workload, options | {"topology": topology, "system": system})
     try:
         return play(workload, topology, system, RunOptions.of(options))
     except InputError as error:
@@ -232,6 +230,17 @@ run.__signature__ = Signature(  # type: ignore[attr-defined]  # help(simcore.run
     ],
     return_annotation="Report",
 )
+
+
+def closed_forms(workload: str | os.PathLike[str] | Workload, given: Mapping[str, Any]) -> SimaiReport:
+    """`run` with a profile of SimAI's: the workload is found and read as for a simulation, in SimAI's dialect."""
+    from simcore.cost.simai.report import estimate
+
+    if isinstance(workload, Workload):
+        return estimate(workload, given)
+    found = _find_workload(str(workload))
+    rows, digest = _read_rows(found, "simai")
+    return estimate(rows, given, Input("workload", str(found), digest))
 
 
 def play(
@@ -474,20 +483,24 @@ def _find_workload(name: str) -> Path:
 
 
 def _read_workload(path: Path, npus: int, asked: RunOptions) -> _Source:
-    npu, dialect = asked.npu, cast("Dialect | None", asked.dialect)
-    if str(path) == STANDARD_INPUT or path.is_fifo():
-        _refuse_preset(npu)
-        piped = path.is_fifo()
-        content = read_text(path) if piped else sys.stdin.read()
-        parsed = text.parse(content, str(path) if piped else "<stdin>", dialect)
-        return _Source(parsed, hashlib.sha256(content.encode()).hexdigest())
-    if library.is_program(path):
-        return _Source(program(path, dialect, npu), sha256(path))
+    if str(path) == STANDARD_INPUT or path.is_fifo() or library.is_program(path):
+        return _Source(*_read_rows(path, cast("Dialect | None", asked.dialect), asked.npu))
     from simcore.workload.chakra.groups import of_set
     from simcore.workload.chakra.reader import read_graphs
 
     graphs = read_graphs(str(path), npus, of_set(str(path), npus, asked.comm_groups))
     return _Source(graphs, sha256(*(graph.path for graph in graphs.graphs)))
+
+
+def _read_rows(path: Path, dialect: Dialect | None, npu: str = "") -> tuple[Workload, str]:
+    """The rows of a text, from a pipe too, or of what a specification describes, and the SHA-256 of the file."""
+    piped = path.is_fifo()
+    if not piped and str(path) != STANDARD_INPUT:
+        return program(path, dialect, npu), sha256(path)
+    _refuse_preset(npu)
+    content = read_text(path) if piped else sys.stdin.read()
+    parsed = text.parse(content, str(path) if piped else "<stdin>", dialect)
+    return parsed, hashlib.sha256(content.encode()).hexdigest()
 
 
 def program(path: Path, dialect: Dialect | None = None, npu: str = "") -> Workload:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from simcore import __version__, documents
-from simcore.api import play
+from simcore.api import closed_forms, play
 from simcore.cli.command import emit, warn
 from simcore.cli.kinds import forced
 from simcore.documents import Node
@@ -39,11 +39,9 @@ def command(
         _several(jobs, topology, system, given, timeline, output, (ranks, window))
         return
     if given.get("profile") in SimaiOptions.profiles:
-        from simcore.cost.simai.report import estimate
-
         simulated = {"topology": topology, "system": system, "output": output, "ranks": ranks, "window": window}
         written = {"timeline": timeline or None, "links": links or None, "iteration": iteration}
-        closed = estimate(workload, given | simulated | written)
+        closed = closed_forms(workload, given | simulated | written)
         emit(closed.to_dict(), lambda: str(closed))
         return
     _refuse(CLOSED_FORMS, "belongs to SimAI's closed forms", "--profile simai-1.6")

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from simcore import __version__, library
+from simcore import __version__
 from simcore.cost.simai.bandwidth import read_bus_bandwidths
 from simcore.cost.simai.rows import SimaiResult, evaluate
 from simcore.errors import InputError
-from simcore.files import read_bytes
+from simcore.files import sha256
 from simcore.options import SimaiOptions, spelled
 from simcore.report.document import SCHEMA, BreakdownRow, InputRow, RankRow, ReportDocument, encode
+from simcore.report.model import Input
 from simcore.report.table import Table, columns
 from simcore.report.tables import layer_total
 from simcore.units import format_ns, format_ranks
-from simcore.workload import text
 from simcore.workload.model import Workload
 
 SHOWN_LAYERS = 10
@@ -30,7 +28,7 @@ class SimaiReport:
 
     profile: str
     result: SimaiResult
-    inputs: tuple[InputRow, ...]
+    inputs: tuple[Input, ...]
 
     @property
     def time_ns(self) -> int:
@@ -66,7 +64,7 @@ class SimaiReport:
             "dims": [],
             "links": {"count": 0, "hottest": []},
             "warnings": list(result.warnings),
-            "inputs": list(self.inputs),
+            "inputs": [InputRow(role=one.role, path=one.path, sha256=one.sha256) for one in self.inputs],
             "simai": asdict(result.summary),
         }
 
@@ -106,8 +104,8 @@ class SimaiReport:
         return "\n".join([*lines, *(f"warning: {warning}" for warning in result.warnings)]) + "\n"
 
 
-def estimate(workload: str | os.PathLike[str] | Workload, given: Mapping[str, Any]) -> SimaiReport:
-    """The closed forms of a file, a shipped example or a workload; `given` are options, `profile` among them.
+def estimate(workload: Workload, given: Mapping[str, Any], read: Input | None = None) -> SimaiReport:
+    """The closed forms of a workload that was `read` from a file; `given` are options, `profile` among them.
 
     InputError for an option that only a simulation has.
     """
@@ -116,20 +114,17 @@ def estimate(workload: str | os.PathLike[str] | Workload, given: Mapping[str, An
         if name not in known | {"profile", "dialect"} and value is not None:
             message = f"profile {profile} has closed forms and simulates nothing"
             raise InputError.at(spelled(name), message, expected="another profile", hint="see docs/simai.md")
+    if given.get("dialect") not in (None, "simai"):
+        message = f"profile {profile} reads SimAI's dialect, where the size of an all-gather is the gathered total"
+        raise InputError.at("--dialect", message, expected="simai", found=repr(given["dialect"]))
     options = SimaiOptions.of({name: given[name] for name in known & given.keys()})
     if (profile == "simai-busbw") != bool(options.busbw):
         message = "the file of bus bandwidths belongs to profile simai-busbw, and that profile needs it"
         raise InputError.at("--busbw", message, expected="--profile simai-busbw --busbw FILE")
-    files = {"busbw": options.busbw} if options.busbw else {}
-    if not isinstance(workload, Workload):
-        file = library.resolve(str(workload), "workloads")
-        files, workload = {"workload": str(file)} | files, text.read(file, "simai")
     bandwidths = read_bus_bandwidths(options.busbw) if options.busbw else None
-    result = evaluate(workload, options, bandwidths)
-    inputs = list[InputRow]()
-    for role, path in files.items():
-        inputs.append({"role": role, "path": path, "sha256": hashlib.sha256(read_bytes(path)).hexdigest()})
-    return SimaiReport(profile, result, tuple(inputs))
+    inputs = [read] if read else []
+    inputs += [Input("busbw", options.busbw, sha256(options.busbw))] if options.busbw else []
+    return SimaiReport(profile, evaluate(workload, options, bandwidths), tuple(inputs))
 
 
 def _breakdown(result: SimaiResult) -> BreakdownRow:

@@ -71,7 +71,7 @@ def evaluate(workload: Workload, options: SimaiOptions, bandwidths: BusBandwidth
         for index, layer in enumerate(workload.layers)
     ]
     summary = _summary(layers, workload, job, options, bandwidths, warnings)
-    if any(layer["forward"]["compute_ns"] > INT32_MAX for layer in layers):
+    if any(_single(phase.compute_ns) > INT32_MAX for layer in workload.layers for phase in layer.phases):
         warnings["SimAI never ends with a compute time of 2^31 ns or more"] = None
     return SimaiResult(job, layers, summary, (*warnings, *clock.warnings))
 
@@ -91,9 +91,22 @@ def _job(workload: Workload, options: SimaiOptions, warnings: dict[str, None]) -
         raise InputError.at("--gpus", message, expected=f"a multiple of {tp * pp}")
     if gpus % (tp * pp):
         warnings[f"{gpus} GPUs are no multiple of tp x pp = {tp * pp}; SimAI rounds data parallelism down"] = None
+    warnings |= dict.fromkeys(_passed_over(workload))
     ga, ep = sizes.gradient_accumulation or 1, sizes.ep or 1
     servers = (options.gpus_per_server, options.nics_per_server)
     return Job(gpus, tp, ep, gpus // (tp * pp), *servers, pp, sizes.vpp or 1, ga)
+
+
+def _passed_over(workload: Workload) -> Iterator[str]:
+    """What a header says that SimAI does not read, or not as it stands there."""
+    if len(workload.stage_rows) > 1:
+        one = "simcore generate --pp_rank N writes those of one"
+        yield f"SimAI passes over stage_rows: the rows of all stages are added up as if one stage had them; {one}"
+    sizes = workload.parallelism
+    said = {"schedule": bool(workload.schedule), "etp": sizes.expert_tp not in (0, sizes.tp)}
+    yield from (f"SimAI passes over {key}" for key, there in said.items() if there)
+    if workload.pipeline_bytes > INT32_MAX:
+        yield f"SimAI has 32 bits for pp_comm, which {workload.pipeline_bytes} does not fit"
 
 
 def _chosen(value: float | None, name: str, table: dict[str, float], option: str, type_option: str) -> float:

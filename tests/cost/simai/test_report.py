@@ -1,8 +1,11 @@
 """The report of the SimAI profiles, from Python and from the command line."""
 
+from io import StringIO
+
 import pytest
 
 import simcore
+from simcore.cli import main
 from simcore.errors import InputError
 from simcore.workload import text
 
@@ -40,6 +43,21 @@ def test_a_workload_that_was_read_takes_as_long_as_its_file(path):
     assert simcore.run(text.read(path, "simai"), **OPTIONS).time_ns == simcore.run(path, **OPTIONS).time_ns
 
 
+def test_standard_input_is_read_as_by_a_simulation(path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", StringIO(WORKLOAD))
+    piped, there = simcore.run("-", **OPTIONS), simcore.run(path, **OPTIONS)
+    assert piped.time_ns == there.time_ns
+    assert piped.to_dict()["inputs"][0]["sha256"] == there.to_dict()["inputs"][0]["sha256"]
+
+
+def test_a_specification_takes_as_long_as_its_text(tmp_path):
+    options = ["--num_layers", "2", "--hidden_size", "64", "--num_attention_heads", "4", "--gpu_type", "H100"]
+    for form, name in (("text", "w.txt"), ("spec", "w.yaml")):
+        assert main(["generate", "megatron", *options, "--format", form, "-o", str(tmp_path / name)]) == 0
+    text_ns, specification_ns = (simcore.run(tmp_path / name, **OPTIONS).time_ns for name in ("w.txt", "w.yaml"))
+    assert text_ns == specification_ns > 0
+
+
 def test_the_bandwidth_file_belongs_to_its_profile(path, tmp_path):
     measured = OPTIONS | {"profile": "simai-busbw"}
     with pytest.raises(InputError, match="--busbw"):
@@ -52,7 +70,10 @@ def test_the_bandwidth_file_belongs_to_its_profile(path, tmp_path):
     assert [entry["role"] for entry in document["inputs"]] == ["workload", "busbw"]
 
 
-@pytest.mark.parametrize("name, value", [("topology", "ring8"), ("straggler", "5=2"), ("tp_overlap", 2), ("gpus", 0)])
+@pytest.mark.parametrize(
+    "name, value",
+    [("topology", "ring8"), ("straggler", "5=2"), ("tp_overlap", 2), ("gpus", 0), ("dialect", "astra-sim")],
+)
 def test_what_only_a_simulation_has_and_what_no_server_has_is_refused(path, name, value):
     with pytest.raises(InputError, match=f"--{name.replace('_', '-')}"):
         simcore.run(path, **OPTIONS | {name: value})

@@ -197,6 +197,23 @@ def test_what_simai_divides_by_zero_takes_its_natural_value_and_a_warning():
     assert any("garbage" in warning for warning in few.warnings)
 
 
+@pytest.mark.parametrize(
+    "changed, told",
+    [
+        ({"stage_rows": (1, 1)}, "the rows of all stages are added up"),
+        ({"schedule": "zb-h1"}, "passes over schedule"),
+        ({"parallelism": Parallelism(2, 2, 2, expert_tp=1)}, "passes over etp"),
+        ({"pipeline_bytes": 1 << 31}, "32 bits"),
+        ({"layers": (Layer("row", weight_grad=Phase(1 << 31)), Layer("row"))}, "never ends"),
+    ],
+)
+def test_what_simai_does_not_read_as_it_is_meant_is_told(changed, told):
+    made = workload(Layer("row"), Layer("row"), pp=2)
+    assert not evaluate(made, OPTIONS).warnings
+    (warning,) = evaluate(replace(made, **changed), OPTIONS).warnings
+    assert told in warning
+
+
 def test_missing_header_values_count_as_one():
     rows = (layer("forward", REDUCE, 8 * MIB),)
     bare = Workload("HYBRID_TRANSFORMER", rows, Parallelism(tp=2), "simai")
