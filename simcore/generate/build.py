@@ -158,7 +158,8 @@ def plan_of(asked: Asked, model: Model) -> Plan:
     if model.latent is None and options.tp > 0 and model.key_heads % options.tp:
         message = "heads of keys and values cannot be split over the tensor ranks"
         expected, found = f"a multiple of {options.tp}", str(model.key_heads)
-        raise InputError.at("--num_query_groups", message, expected=expected, found=found)
+        option = "--num_query_groups" if model.kv_heads else "--num_attention_heads"
+        raise InputError.at(option, message, expected=expected, found=found)
     for name, one in (("schedule", ""), ("virtual_pipeline_model_parallel_size", 1)):
         if (values[name] or one) != one and options.pp < 2:
             found = f"pp: {options.pp}"

@@ -18,11 +18,13 @@ from simcore.generate.step import make_step
 from simcore.generate.traces import groups_of, listed_step
 from simcore.model.memory import held_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan
-from simcore.model.rows import stage_workload
+from simcore.model.rows import pipeline_workload, stage_workload
 from simcore.model.shape import Experts, Model, elements, mtp_parameters, total_parameters
 from simcore.model.steps import Axis
 from simcore.network.topology.model import Dimension, Topology
 from simcore.workload import text
+from simcore.workload.loops import schedules
+from simcore.workload.loops.pipeline import pipeline_of
 from simcore.workload.loops.step import group_axes
 from simcore.workload.model import CollectiveKind, Group, PhaseName, Workload
 from tests.runs import Run, micro
@@ -107,6 +109,26 @@ def test_a_texts_header_says_who_meets(plan, cp, ep, whole):
     for group, axis in meet.items():
         ranks, apart = axis.layout(plan)
         assert axes[group] == (ranks, apart if ranks > 1 else axes[group][1]), group
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["", *schedules.names()]), st.integers(2, 4), st.integers(1, 9), st.integers(1, 2))
+def test_a_pipeline_that_is_written_can_be_run(schedule, stages, count, virtual):
+    plan = Plan(stages, 256, pp=stages, global_batch=count, schedule=schedule, virtual_stages=virtual)
+    model = replace(DENSE, layers=8)
+    try:
+        workload = pipeline_workload(model, plan, roofline(model, plan, DEVICE))
+    except InputError:
+        return
+    written = text.parse(text.write(workload), "made")
+    assert pipeline_of(written).schedule.micro_batches == count
+
+
+def test_heads_that_cannot_be_split_are_told_of_by_the_option_that_says_them():
+    for given_values, option in (({}, "num_attention_heads"), ({"num_query_groups": 4}, "num_query_groups")):
+        values = {"num_layers": 4, "world_size": 8, "tensor_model_parallel_size": 8, "global_batch": 1} | given_values
+        with pytest.raises(InputError, match=f"^--{option}: error: heads of keys"):
+            make_step(Asked.of("Megatron", None, values))
 
 
 @settings(max_examples=30, deadline=None)
