@@ -213,7 +213,7 @@ def run(
     >>> report.to_dict()["npus"]
     8
     """
-    if options.get("profile") in SimaiOptions.profiles and isinstance(workload, str | os.PathLike | Workload):
+    if options.get("profile") in SimaiOptions.profiles:
         return closed_forms(workload, options | {"topology": topology, "system": system})
     try:
         return play(workload, topology, system, RunOptions.of(options))
@@ -232,13 +232,18 @@ run.__signature__ = Signature(  # type: ignore[attr-defined]  # help(simcore.run
 )
 
 
-def closed_forms(workload: str | os.PathLike[str] | Workload, given: Mapping[str, Any]) -> SimaiReport:
+def closed_forms(
+    workload: str | os.PathLike[str] | Workload | GraphSet | GraphBuilder, given: Mapping[str, Any]
+) -> SimaiReport:
     """`run` with a profile of SimAI's: the workload is found and read as for a simulation, in SimAI's dialect."""
     from simcore.cost.simai.report import estimate
 
     if isinstance(workload, Workload):
         return estimate(workload, given)
-    found = _find_workload(str(workload))
+    found = _find_workload(str(workload)) if isinstance(workload, str | os.PathLike) else None
+    if found is None or not _has_rows(found):
+        message, told = f"profile {given['profile']} adds up rows, which this has not", type(workload).__name__
+        raise InputError.at("--workload", message, expected="a text or a specification", found=str(found or told))
     rows, digest = _read_rows(found, "simai")
     return estimate(rows, given, Input("workload", str(found), digest))
 
@@ -483,13 +488,18 @@ def _find_workload(name: str) -> Path:
 
 
 def _read_workload(path: Path, npus: int, asked: RunOptions) -> _Source:
-    if str(path) == STANDARD_INPUT or path.is_fifo() or library.is_program(path):
+    if _has_rows(path):
         return _Source(*_read_rows(path, cast("Dialect | None", asked.dialect), asked.npu))
     from simcore.workload.chakra.groups import of_set
     from simcore.workload.chakra.reader import read_graphs
 
     graphs = read_graphs(str(path), npus, of_set(str(path), npus, asked.comm_groups))
     return _Source(graphs, sha256(*(graph.path for graph in graphs.graphs)))
+
+
+def _has_rows(path: Path) -> bool:
+    """Whether a workload is a text, from a pipe too, or a specification, and no traces."""
+    return str(path) == STANDARD_INPUT or path.is_fifo() or library.is_program(path)
 
 
 def _read_rows(path: Path, dialect: Dialect | None, npu: str = "") -> tuple[Workload, str]:

@@ -58,6 +58,14 @@ def test_a_specification_takes_as_long_as_its_text(tmp_path):
     assert text_ns == specification_ns > 0
 
 
+def test_traces_have_no_rows_to_add_up(tmp_path):
+    path = tmp_path / "w.et"
+    assert main(["generate", "collective", "--kind", "all_reduce", "--bytes", "1 MiB", "-o", str(path)]) == 0
+    for traces in (path, simcore.load_workload(path, npus=2)):
+        with pytest.raises(InputError, match="adds up rows, which this has not"):
+            simcore.run(traces, **OPTIONS)
+
+
 def test_the_bandwidth_file_belongs_to_its_profile(path, tmp_path):
     measured = OPTIONS | {"profile": "simai-busbw"}
     with pytest.raises(InputError, match="--busbw"):
