@@ -75,7 +75,7 @@ class Collective(Struct, frozen=True):
 
     `size` is the number of ranks in the group, 0 = not said. The group of a point-to-point transfer ends with its
     source and destination. Of large groups the profiler names few ranks, but the `first` of evenly spaced ones and
-    their `stride` (0 = not said).
+    their `stride` (0 = not said). `communicator` is what the process group is called: several may have the same ranks.
     """
 
     operation: str
@@ -86,6 +86,7 @@ class Collective(Struct, frozen=True):
     dtype: str = ""
     first: int = 0
     stride: int = 0
+    communicator: str = ""
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -279,7 +279,8 @@ class _Collector:
         size = size if size <= MOST_RANKS else 0
         size = size or len(known.ranks or ())
         texts = arguments.description or known.description or "", arguments.dtype or ""
-        return Collective(arguments.operation or "", group, elements, size, *texts, first, stride)
+        called = arguments.group or ""
+        return Collective(arguments.operation or "", group, elements, size, *texts, first, stride, called)
 
     def trace(self, file: str, rank: int | None, device: str, base_ns: int) -> KinetoTrace:
         """Everything as columns on one clock; the file's own begins at `base_ns`."""

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
+from simcore.replay.steps.coupling import match_collectives
 from simcore.replay.steps.rank import NOWHERE, RankView
 from simcore.replay.whatif.changes import scale
 from simcore.workload.kineto_reader import read_kineto
-from tests.profiles_of_steps import recorded
+from tests.profiles_of_steps import Recorder, recorded
 
 
 def step_us(content, name, factor):
@@ -58,3 +59,29 @@ def test_kernels_without_a_launch_belong_to_the_step_in_which_they_run(program, 
     for rows in part.stream_tasks:
         later = np.maximum.accumulate(part.launch[rows]) != NOWHERE if (part.launch[rows] >= 0).any() else rows >= 0
         assert (part.task_step[rows][later] == whole.task_step[rows][later]).all()
+
+
+def launching(rank, order, called):
+    """A rank that launches all-reduces of two ranks in some order, that of communicator n on stream 20 + n."""
+    recorder = Recorder(rank)
+    for number in order:
+        recorder.launch("ncclAllReduce", 10 * (number + 1), 20 + number)
+        said = {"Collective name": "allreduce", "Group size": 2, "Process Group Ranks": "[0, 1]"}
+        recorder.events[-1]["args"] |= said | {"Process Group Name": called[number]}
+    recorder.synchronise()
+    recorder.mark()
+    return RankView(read_kineto(recorder.content(), f"rank{rank}.json"))
+
+
+@settings(deadline=None, max_examples=40)
+@given(*[st.permutations(range(4))] * 2, st.booleans())
+def test_communicators_of_the_same_ranks_have_an_order_each(first, second, alike):
+    """Where ranks call them differently, nothing tells which is which but the order of all."""
+    names = [f"pg{number}" for number in range(4)]
+    ranks = launching(0, first, names), launching(1, second, names if alike else [f"own {name}" for name in names])
+    streams = [
+        [ranks[one.rank].trace.streams[ranks[one.rank].trace.tasks.lane[one.task]][1] - 20 for one in match.members]
+        for match in match_collectives(ranks, (0, 0))
+    ]
+    asked = zip(*[range(4)] * 2, strict=True) if alike else zip(first, second, strict=True)
+    assert sorted(streams) == sorted(map(list, asked))

@@ -17,6 +17,7 @@ from simcore.compute.accelerators import recognised
 from simcore.replay.steps.rank import RankView
 from simcore.replay.whatif.transfers import Transfer, transfer_of
 from simcore.system.collectives.nccl import FABRICS, Fabric, collective_s
+from simcore.workload.kineto import Collective
 from simcore.workload.model import CollectiveKind
 
 
@@ -37,15 +38,16 @@ class Match(Struct, frozen=True):
 def match_collectives(ranks: Sequence[RankView], steps: Sequence[int]) -> list[Match]:
     """The collectives of one step that at least two ranks recorded.
 
-    Ranks launch the collectives of a group in one order, so the n-th of a group on one rank is the n-th on the others;
-    without recorded groups all communication kernels count as one. A group whose ranks launched different kernels is
-    not coupled. A rank that arrives early waits inside its kernel, so the shortest kernel is the collective itself.
+    Ranks launch the collectives of a communicator in one order, so its n-th on one rank is its n-th on the others;
+    without recorded groups all communication kernels count as one. One whose ranks launched different kernels is not
+    coupled. A rank that arrives early waits inside its kernel, so the shortest kernel is the collective itself.
     """
+    apart = told_apart(ranks)
     groups: dict[str, dict[int, list[Member]]] = defaultdict(lambda: defaultdict(list))  # of each rank, by its number
     for number, (rank, step) in enumerate(zip(ranks, steps, strict=True)):
         for task in rank.communicating(step):
             recorded = rank.trace.collectives.get(task)
-            groups[recorded.group if recorded else ""][number].append(Member(number, task))
+            groups[communicator(recorded, apart) if recorded else ""][number].append(Member(number, task))
 
     def same_kernels(rows: Sequence[Sequence[Member]]) -> bool:
         """Whether every rank launched kernels of the same names in the same order."""
@@ -57,6 +59,20 @@ def match_collectives(ranks: Sequence[RankView], steps: Sequence[int]) -> list[M
     coupled = [rows for rows in every if len(rows) > 1 and same_kernels(rows)]
     found = (members for rows in coupled for members in zip(*rows, strict=True))
     return [Match(one, min(ranks[m.rank].trace.tasks.length_ns(m.task) for m in one)) for one in found]
+
+
+def told_apart(ranks: Sequence[RankView]) -> frozenset[str]:
+    """The groups of ranks that have several communicators, which all of these ranks call by the same names."""
+    named = defaultdict[str, set[frozenset[str]]](set)
+    for rank in ranks:
+        for group, names in rank.communicators.items():
+            named[group].add(names)
+    return frozenset(group for group, (names, *others) in named.items() if len(names) > 1 and not others)
+
+
+def communicator(said: Collective, apart: frozenset[str]) -> str:
+    """What tells a collective's communicator from others: its ranks, in groups that are told `apart` its name, too."""
+    return f"{said.group} {said.communicator}" if said.group in apart else said.group
 
 
 def clock_offsets_ns(ranks: Sequence[RankView], matches: Sequence[Match]) -> list[int]:

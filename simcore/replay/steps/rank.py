@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import pairwise
 
 import numpy as np
@@ -61,7 +62,7 @@ class RankView:
     its stream (-1: none). `task_step` and `call_step` are positions in `windows` or -1; a task belongs to the step that
     launched it. `stream_tasks` are the tasks of each stream in order, `stream_launch_ns` when each was launched at the
     latest. `categories` are those of kinds.txt for each of the trace's names, `loading` a thread's times in the loader.
-    `position_of` says which of the `windows` a step's number is.
+    `position_of` says which of the `windows` a step's number is, `communicators` what a group of ranks calls its own.
     """
 
     def __init__(self, trace: KinetoTrace):
@@ -88,6 +89,10 @@ class RankView:
             np.array([one == kind for one in self.categories], dtype=bool) for kind in (LOADER, COMMUNICATION)
         )
         self.communication = talks[tasks.name]
+        called = defaultdict[str, set[str]](set)
+        for said in trace.collectives.values():
+            called[said.group].add(said.communicator)
+        self.communicators = {group: frozenset(names) for group, names in called.items()}
         self.activities = _activities(calls, trace.operators)
         # Whether a host that was recorded marked the steps; else nothing says that they outlast their work.
         self.marked = bool(trace.steps and self.activities)

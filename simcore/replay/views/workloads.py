@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from simcore.errors import InputError
 from simcore.replay.session import Replay, StepReplay
+from simcore.replay.steps.coupling import communicator, told_apart
 from simcore.replay.steps.graph import NodeKind
 from simcore.timeline.breakdown import union_ns
 from simcore.workload import model
@@ -68,14 +69,16 @@ def collectives(trace: KinetoTrace) -> dict[int, tuple[CollectiveKind, Collectiv
 class _Rank:
     """One rank's part of a graph; `collectives` are its nodes that the network is to time, `kept` counts the others.
 
-    `groups` of ranks have one name in all files. `barriers` are the groups of nodes at which those that keep their
-    time meet: one for each process group, and each way of its transfers, for they have an order of their own.
+    `groups` of ranks have one name in all files, `named` says that of each collective ("": all ranks). `barriers` are
+    the groups of nodes at which those that keep their time meet: one for each communicator, and each way of its
+    transfers, for they have an order of their own.
     """
 
     def __init__(self, step: StepReplay, together: Mapping[int, tuple[int, ...]]):
         self.step, self.trace, self.kept = step, step.prepared.view.trace, 0
         self.collectives, known = dict[int, Collective](), collectives(self.trace)
         self.groups, self.barriers = dict[str, tuple[int, ...]](), dict[int, str]()
+        self.apart, self.named = told_apart(step.source.views), dict[int, str]()
         nodes = step.graph.ranks[step.number]
         for row, begin, end in zip(step.tasks, nodes.begins, nodes.ends, strict=True):
             said, met = known[row][1] if row in known else None, together.get(row, ())
@@ -86,15 +89,23 @@ class _Rank:
                 continue
             self.kept += bool(step.prepared.view.communication[row])
             if met:
-                group = self.trace.collectives[row].group if row in self.trace.collectives else ""
+                group = communicator(kept, self.apart) if (kept := self.trace.collectives.get(row)) else ""
                 self.barriers[begin] = f"recorded {group}"
                 self.groups[self.barriers[begin]] = met
 
     def content(self, world: int) -> bytes:
         """The file: nodes in an order in which every one comes behind what it waits for."""
-        parts = sorted({said.ranks for said in self.collectives.values() if said.size != world})
-        self.groups |= {_name(ranks): ranks for ranks in parts}
+        self.named = {end: self._name(said, world) for end, said in self.collectives.items()}
+        parts = {(said.ranks, self.named[end]) for end, said in self.collectives.items() if self.named[end]}
+        self.groups |= {name: ranks for ranks, name in sorted(parts)}
         return encode(metadata(), self._messages())
+
+    def _name(self, said: Collective, world: int) -> str:
+        """A communicator's ranks, and what it is called where others have the same; "" for the only one of all."""
+        ranks = ",".join(map(str, said.ranks))
+        if said.group in self.apart:
+            return f"{ranks} {said.communicator}"
+        return "" if said.size == world else ranks
 
     def _messages(self) -> Iterator[Any]:
         graph, number_of_rank = self.step.graph, self.step.number
@@ -127,7 +138,7 @@ class _Rank:
         attributes: dict[str, object] = {}
         if said is not None:
             attributes = {"comm_type": int(CommType[kind_of(said.operation).upper()]), "comm_size": said.size_bytes}
-            attributes |= {"pg_name": _name(said.ranks)} if _name(said.ranks) in self.groups else {}
+            attributes |= {"pg_name": self.named[row]} if self.named[row] else {}
             attributes |= {"is_cpu_op": False, "stream": int(graph.lane[row])}
         elif row in self.barriers:
             attributes = {"comm_type": int(CommType.BARRIER), "comm_size": 0, "is_cpu_op": False}
@@ -137,10 +148,6 @@ class _Rank:
             return node(number, name, model.NodeKind.COLLECTIVE, data_deps=behind, attributes=attributes)
         lane = int(graph.lane[row]) + (THREADS if graph.kind[row] == NodeKind.HOST else 0)
         return _lasting(number, name, int(graph.duration_ns[row]), lane, behind)
-
-
-def _name(ranks: tuple[int, ...]) -> str:
-    return ",".join(map(str, ranks))
 
 
 def _lasting(number: int, name: str, duration_ns: int, stream: int, behind: list[int]) -> Any:

@@ -47,6 +47,20 @@ def test_groups_that_cross_each_other_stay_apart_where_a_step_is_exported(elemen
     assert run_ns == pytest.approx(replayed_ns + longer_ns, abs=10)
 
 
+def test_communicators_of_the_same_ranks_stay_apart_where_a_step_is_exported(tmp_path):
+    """Two ranks launch all-reduces of two communicators the other way round, with computation between."""
+
+    def said(rank, name):
+        told = {"Process Group Ranks": "[0, 1]", "Group size": 2, "dtype": "BFloat16", "Collective name": "allreduce"}
+        return told | {"In msg nelems": 2_500_000, "Process Group Name": name} if "nccl" in name else {}
+
+    one, other = ("launch", "ncclOne", 862, 21), ("launch", "ncclOther", 1062, 23)
+    first = [one, ("launch", "gemm", 1000), ("launch", "ncclOther", 50, 23, 7)]
+    second = [other, ("launch", "gemm", 800), ("launch", "ncclOne", 50, 21, 7)]
+    run_ns, replayed_ns = exported_and_replayed_ns([first, second], said, tmp_path)
+    assert run_ns == pytest.approx(replayed_ns, abs=10)
+
+
 def test_a_transfer_waits_for_its_two_ranks_alone_where_a_step_is_exported(tmp_path):
     """Rank 0 hands on what it computed, rank 1 computes with it, rank 2 keeps to itself."""
 
