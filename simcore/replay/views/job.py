@@ -73,7 +73,7 @@ def job(replay: Replay) -> Job:
         skews.append(max(lengths) - match.intrinsic_ns)
         for number, length in zip(numbers, lengths, strict=True):
             waits[number, late] += length - match.intrinsic_ns
-    steps, ranks = max(len(replay.scored(0)), 1), []
+    steps, ranks = Counter(one.view.trace.rank for source in sources for one in source.ranks), list[JobRank]()
     stages = stages_of([Line(one.view, replay.scored(at)[0].position) for at, one in enumerate(replay.ranks)])
     for number, prepared in enumerate(replay.ranks):
         rank, shares = prepared.view.trace.rank, [measured(step) for step in replay.scored(number)]
@@ -84,8 +84,8 @@ def job(replay: Replay) -> Job:
                 step_ns=round(mean(step.measured_ns for step in replay.scored(number))),
                 compute_ns=round(mean(one.compute_ns + one.overlapped_ns for one in shares)),
                 exposed_comm_ns=round(mean(one.exposed_comm_ns for one in shares)),
-                waiting_ns=sum(own.values()) // steps,
-                awaited_ns=sum(waited for (_, late), waited in waits.items() if late == rank) // steps,
+                waiting_ns=sum(own.values()) // max(steps[rank], 1),
+                awaited_ns=sum(waited for (_, late), waited in waits.items() if late == rank) // max(steps[rank], 1),
                 last_in=last[rank],
                 waits_for=max(own, key=lambda late: (own[late], -late), default=-1),
                 stage=stages[number],

@@ -40,6 +40,14 @@ def test_the_last_rank_is_waited_for_by_what_the_others_are_early(late_us):
     assert found.skew_ns == (max(early_ns), max(early_ns))
 
 
+@pytest.mark.parametrize("steps", [(1, 4, 4), (2, 4, 3), (4, 4, 1)])
+def test_ranks_wait_as_long_in_a_step_however_many_steps_others_recorded(steps):
+    late_us = 0, 600, 200
+    traces = [trace_of(rank, late, 600, steps[rank]) for rank, late in enumerate(late_us)]
+    found = job(replay_traces(traces, Changes()))
+    assert [one.waiting_ns for one in found.ranks] == [1000 * (600 - late) for late in late_us]
+
+
 def test_groups_are_told_by_their_description():
     (group,) = job(replay_traces([trace_of(rank, 0, 0) for rank in range(3)], Changes())).groups
     assert (group.role, group.size, group.groups, group.collectives) == ("dp", 3, 1, 6)
