@@ -18,6 +18,7 @@ class Recorder:
     step: int = 0
     began_us: float = 0.0
     thread: int = 1
+    recorded: tuple = (-1, -1, 0.0)
 
     def add(self, category, name, start_us, length_us, thread, **args):
         row = {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": thread, "ts": start_us, "dur": length_us}
@@ -57,6 +58,26 @@ class Recorder:
         """cudaDeviceSynchronize: returns 2 us after everything launched is done."""
         end = max(self.now_us, *self.free_us.values()) + 2
         self.add("cuda_runtime", "cudaDeviceSynchronize", self.now_us, end - self.now_us, self.thread, correlation=0)
+        self.now_us = end
+
+    def record(self, stream):
+        """cudaEventRecord behind what a stream has to do."""
+        self._call("cudaEventRecord")
+        self.recorded = self.launched, stream, self.free_us.get(stream, 0.0)
+        self.now_us += LAUNCH_US
+
+    def await_record(self):
+        """cudaEventSynchronize: returns 2 us after what the event was recorded behind, as a cuda_sync event says."""
+        number, stream, done_us = self.recorded
+        self.launched += 1
+        end = max(self.now_us, done_us) + 2
+        self.add(
+            "cuda_runtime", "cudaEventSynchronize", self.now_us, end - self.now_us, self.thread,
+            correlation=self.launched,
+        )  # fmt: skip
+        said = {"wait_on_stream": stream, "wait_on_cuda_event_record_corr_id": number, "stream": -1, "device": 0}
+        said |= {"correlation": self.launched, "cuda_sync_kind": "Event Sync"}
+        self.add("cuda_sync", "Event Sync", self.now_us, end - self.now_us, 9, **said)
         self.now_us = end
 
     def annotate(self, name, program):

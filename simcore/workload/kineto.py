@@ -125,6 +125,7 @@ class StreamSync(Struct, frozen=True):
     stream: int
     wait_stream: int
     record_correlation: int
+    device: int
 
 
 class HostUse(Struct, frozen=True):

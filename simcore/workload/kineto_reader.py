@@ -221,7 +221,7 @@ class _Collector:
         if kind == SYNC:
             numbers = map(_whole, (arguments.stream, arguments.wait_stream, arguments.record))
             stream, waited, record = (-1 if number == 0xFFFFFFFF else number for number in numbers)
-            said = StreamSync(arguments.sync_kind or "", stream, waited, record)
+            said = StreamSync(arguments.sync_kind or "", stream, waited, record, _whole(arguments.device))
             self.syncs[_whole(arguments.correlation)] = said
         elif kind == CALL:
             self.calls.add(event, self._thread(event), self._name(name), _whole(arguments.correlation), CALL)

@@ -61,6 +61,26 @@ def test_kernels_without_a_launch_belong_to_the_step_in_which_they_run(program, 
         assert (part.task_step[rows][later] == whole.task_step[rows][later]).all()
 
 
+lengths = st.integers(100, 400)
+
+
+@settings(deadline=None, max_examples=60)
+@given(lengths, lengths, lengths, st.sampled_from([0.25, 0.5, 2, 4]), st.booleans())
+def test_the_host_waits_for_what_an_event_was_recorded_behind(first, second, third, factor, before):
+    """Not for what ended last while it waited, nor for all that the step before launched on the stream."""
+
+    def made(second):
+        ahead = [("launch", "first", first), ("record", 7), ("launch", "second", second, 7 if before else 9)]
+        behind = [("launch", "third", third, 7 if before else 11)]
+        program = [("await_record",), *ahead, *behind] if before else [*ahead, ("await_record",), *behind]
+        return recorded(program if before else [*program, ("synchronise",)], 6).content()
+
+    trace, truth = (read_kineto(made(length), "made.json") for length in (second, second * factor))
+    (steps,) = replay_traces([trace], Changes(residual=False), [scale(re.compile("second"), factor)]).steps
+    assert steps[3].baseline_ns == pytest.approx(trace.steps[3].length_ns, abs=2)
+    assert steps[3].predicted_ns == pytest.approx(truth.steps[4].length_ns, abs=2)
+
+
 def launching(rank, order, called):
     """A rank that launches all-reduces of two ranks in some order, that of communicator n on stream 20 + n."""
     recorder = Recorder(rank)

@@ -126,12 +126,9 @@ class _RankStep:
         for call, node in self.host.returned.items():
             sync = self.prepared.syncs.get(call)
             for source in sync.sources if sync else ():
-                lane = int(self.trace.tasks.lane[source])
-                if source in self.finish:
-                    self.builder.edge(EdgeKind.SYNC, self.finish[source], node)
-                elif self.rank.task_step[source] < self.step and lane in self.on_stream:
-                    # A task of an earlier step: its stream's last task in the previous copy.
-                    self.builder.edge(EdgeKind.SYNC, self.finish[self.on_stream[lane][-1]], node, back=1)
+                place = self._same_task(source) or self._last_before(source)
+                if place is not None:
+                    self.builder.edge(EdgeKind.SYNC, place[0], node, back=place[1])
         self._queue_edges()
 
     def _start_edges(self, before: int, task: int, back: int) -> None:
@@ -157,7 +154,7 @@ class _RankStep:
                 self.builder.edge(kind, place[0], node, wait.lag_ns, back=place[1])
 
     def _same_task(self, source: int) -> tuple[int, int] | None:
-        """The node of a task, or of the same one in the previous copy when the step before launched it.
+        """The node of a task, or of the same one in a previous copy when an earlier step launched it.
 
         The same one stands equally far from the end of its stream's step and has the same name; otherwise None.
         """
@@ -165,13 +162,18 @@ class _RankStep:
             return self.finish[source], 0
         lane = int(self.trace.tasks.lane[source])
         step, here = int(self.rank.task_step[source]), self.on_stream.get(lane, [])
-        if step < 0 or step != self.step - 1:
+        if not 0 <= step < self.step:
             return None
         rows = self.rank.stream_tasks[lane]
         behind = int((self.rank.task_step[rows] == step)[rows > source].sum())
         if behind >= len(here) or self.trace.tasks.name[here[-1 - behind]] != self.trace.tasks.name[source]:
             return None
-        return self.finish[here[-1 - behind]], 1
+        return self.finish[here[-1 - behind]], self.step - step
+
+    def _last_before(self, source: int) -> tuple[int, int] | None:
+        """For a task of an earlier step that has no equal in this one its stream's last task in the previous copy."""
+        rows = self.on_stream.get(int(self.trace.tasks.lane[source]))
+        return (self.finish[rows[-1]], 1) if rows and self.rank.task_step[source] < self.step else None
 
     def _queue_edges(self) -> None:
         """The n-th launch returns when task n - depth - 1 has ended, counted through the copies."""

@@ -103,16 +103,13 @@ def _recorded_sources(rank: RankView) -> dict[int, list[int]]:
     launched on the waiting stream after the wait call (HTA issues 73, 117 and 121 tell what other choices break).
     """
     trace, found = rank.trace, dict[int, list[int]]()
-    lanes = {stream: lane for lane, (_, stream) in enumerate(trace.streams)}
-    call_ns = dict(zip(trace.calls.correlation.tolist(), trace.calls.start_ns.tolist(), strict=True))
     for correlation, sync in trace.syncs.items():
-        known = sync.stream in lanes and sync.wait_stream in lanes and sync.wait_stream != sync.stream
-        if not (known and "Wait" in sync.kind and correlation in call_ns and sync.record_correlation in call_ns):
+        lane, began_ns = rank.stream_of(sync.stream, sync.device), rank.began_ns(correlation)
+        if lane < 0 or began_ns == LONG_AGO or "Wait" not in sync.kind:
             continue
-        source = rank.last_launched(lanes[sync.wait_stream], call_ns[sync.record_correlation])
-        lane = lanes[sync.stream]
-        target = int(np.searchsorted(rank.stream_launch_ns[lane], call_ns[correlation], side="right"))
-        if source >= 0 and target < len(rank.stream_tasks[lane]):
+        source = rank.recorded_behind(sync)
+        target = int(np.searchsorted(rank.stream_launch_ns[lane], began_ns, side="right"))
+        if source >= 0 and trace.tasks.lane[source] != lane and target < len(rank.stream_tasks[lane]):
             found.setdefault(int(rank.stream_tasks[lane][target]), []).append(source)
     return found
 

@@ -37,9 +37,9 @@ class SyncCall(Struct, frozen=True):
 def find_syncs(rank: RankView) -> dict[int, SyncCall]:
     """Every outermost call that waited for the device, by its row in `trace.calls`.
 
-    A device synchronisation waits for the last task of every stream. Which stream another call waited for is what
-    cuda_sync events say, else the one whose last launched task ended during the call. A copy waits for itself when the
-    host memory is not pinned.
+    A device synchronisation waits for the last task of every stream. Which stream or event another call waited for is
+    what cuda_sync events say, else the one whose last launched task ended during the call. A copy waits for itself when
+    the host memory is not pinned.
     """
     names = rank.trace.names
     finders = ((DEVICE_SYNC, _device_sync), (STREAM_SYNC, _stream_sync), (EVENT_SYNC, _event_sync))
@@ -82,7 +82,8 @@ def _stream_sync(rank: RankView, call: int) -> tuple[int, ...]:
     start, end = trace.calls.start_ns[call], trace.calls.end_ns[call]
     lasts = _last_tasks(rank, start)
     if recorded is not None and recorded.stream >= 0:
-        lasts = [task for task in lasts if trace.streams[trace.tasks.lane[task]][1] == recorded.stream]
+        lane = rank.stream_of(recorded.stream, recorded.device)
+        lasts = [task for task in lasts if trace.tasks.lane[task] == lane]
     else:
         lasts = [task for task in lasts if trace.tasks.end_ns[task] > start]
     ended = [task for task in lasts if trace.tasks.end_ns[task] <= end + CLOCK_NS]
@@ -90,9 +91,14 @@ def _stream_sync(rank: RankView, call: int) -> tuple[int, ...]:
 
 
 def _event_sync(rank: RankView, call: int) -> tuple[int, ...]:
-    """Any task launched before the call may have been the recorded one: the last that ended during the call."""
+    """The task that the event was recorded behind; where that is not said, any launched before the call may be it: the
+    last that ended during the call.
+    """
     trace = rank.trace
     start, end = trace.calls.start_ns[call], trace.calls.end_ns[call]
+    recorded = trace.syncs.get(int(trace.calls.correlation[call]))
+    if recorded is not None and (source := rank.recorded_behind(recorded)) >= 0:
+        return (source,) if trace.tasks.end_ns[source] <= end + CLOCK_NS else ()
     inside = (trace.tasks.end_ns > start) & (trace.tasks.end_ns <= end + CLOCK_NS) & (rank.launch_ns < start)
     rows = np.flatnonzero(inside)
     return (int(rows[trace.tasks.end_ns[rows].argmax()]),) if len(rows) else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from simcore.replay.kinds import COMMUNICATION, LOADER, kind_of_name
 from simcore.timeline.breakdown import merge
-from simcore.workload.kineto import KERNEL, Column, Intervals, KinetoTrace, StepMark
+from simcore.workload.kineto import KERNEL, Column, Intervals, KinetoTrace, StepMark, StreamSync
 
 NOWHERE = -1
 LONG_AGO = -(1 << 62)
@@ -97,6 +98,28 @@ class RankView:
         # Whether a host that was recorded marked the steps; else nothing says that they outlast their work.
         self.marked = bool(trace.steps and self.activities)
         self.loading = _activities(*(rows.where(loads[rows.name]) for rows in (trace.operators, trace.annotations)))
+
+    @cached_property
+    def _call_ns(self) -> dict[int, int]:
+        """When the call of each correlation began."""
+        calls = self.trace.calls
+        return dict(zip(calls.correlation.tolist(), calls.start_ns.tolist(), strict=True))
+
+    def stream_of(self, number: int, device: int = NOWHERE) -> int:
+        """The position among all streams of a device's, or of the only one of that number; -1 where there is none."""
+        found = {device: lane for lane, (device, stream) in enumerate(self.trace.streams) if stream == number}
+        return found.get(device, next(iter(found.values())) if len(found) == 1 else NOWHERE)
+
+    def began_ns(self, correlation: int) -> int:
+        """When the call of a correlation began; long ago where it was not recorded."""
+        return self._call_ns.get(correlation, LONG_AGO)
+
+    def recorded_behind(self, sync: StreamSync) -> int:
+        """The task that a recorded event stands behind: launched last on its stream before it. -1: not known; which
+        device's stream it is where several have one of that number, nothing says.
+        """
+        lane = self.stream_of(sync.wait_stream)
+        return self.last_launched(lane, self.began_ns(sync.record_correlation)) if lane >= 0 else NOWHERE
 
     def communicating(self, step: int) -> list[int]:
         """The communication kernels of a step in the order of their launch."""
