@@ -39,7 +39,7 @@ def command(source: str, target: str, **given: Any) -> None:
     dims = tuple(dim.npus for dim in load(asked.topology).dims) if asked.topology else (asked.npus,) * asked.native
     options = Options(
         asked.npus, asked.iterations, asked.compat == "chakra", asked.kineto, asked.rank, dims, asked.policy.upper(),
-        asked.num_dims or 0, asked.npu_frequency,
+        asked.num_dims or 0, asked.npu_frequency, warn,
     )  # fmt: skip
     writer.write_files(convert(source, target, options), force=forced())
     if not asked.native and is_text(source):

@@ -288,6 +288,41 @@ def test_files_without_record_function_ids_are_joined_by_names(tmp_path):
     assert (graph.kind == NodeKind.COLLECTIVE).sum() == 8
 
 
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 90)), min_size=1, max_size=6), st.integers(0, 3))
+@settings(deadline=None, max_examples=30)
+def test_tasks_and_operations_that_cannot_be_joined_are_told(tmp_path_factory, tasks, absent):
+    """Each operation launches a kernel of some length, whose launch may be lost."""
+    folder = tmp_path_factory.mktemp("pair")
+    inputs = {f"{side}{part}": [] for side in ("input", "output") for part in ("s", "_shapes", "_types")}
+    operations = [
+        inputs | {"id": 1 + number, "name": f"aten::{number}", "parent": 1, "rf_id": number}
+        for number in range(1, len(tasks) + absent + 1)
+    ]
+    root = inputs | {"id": 1, "name": "[pytorch|profiler|execution_graph|thread]", "parent": 0, "rf_id": 0}
+    (folder / "host.json").write_text(json.dumps({"schema": "1.0.1", "pid": 1, "nodes": [root, *operations]}))
+    events = []
+    for number, (found, length) in enumerate(tasks, 1):
+        place = {"ph": "X", "pid": 1, "tid": 1, "ts": 100 * number, "dur": 9}
+        events += [
+            place | {"cat": "cpu_op", "name": f"aten::{number}", "args": {"Record function id": number}},
+            place | {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 3, "args": {"correlation": number}},
+            place | {"cat": "kernel", "name": "gemm", "tid": 7, "dur": length}
+            | {"args": {"stream": 7, "correlation": number if found else 1000 + number}},
+        ]  # fmt: skip
+    (folder / "kineto.json").write_text(json.dumps({"traceEvents": events}))
+    told = []
+    made = pytorch.convert(str(folder / "host.json"), str(folder / "kineto.json"), tell=told.append)
+    graph = reader.decode(made, "x").graph
+    lost = [length for found, length in tasks if not found]
+    assert (~graph.on_cpu).sum() + len(lost) == len(tasks)
+    said = [f"{len(lost)} tasks ({sum(lost)} us) of {len(tasks)} tasks"] * bool(lost)
+    said += [f"{absent} of the host trace's {len(operations)} operations"] * bool(absent)
+    assert len(told) == len(said) and all(text in line for text, line in zip(said, told, strict=True))
+    (folder / "host.json").write_text(json.dumps({"schema": "1.0.1", "pid": 1, "nodes": operations}))
+    pytorch.convert(str(folder / "host.json"), tell=told.append)
+    assert f"{len(operations)} of {len(operations)} operations are below no thread's root" in told[-1]
+
+
 @given(st.text("abc", max_size=9), st.text("abc", max_size=9))
 @settings(deadline=None)
 def test_matching_finds_the_longest_common_subsequence(one, other):

@@ -29,6 +29,7 @@ class Options(Struct, frozen=True):
     Chakra's own converters make. `sizes`, the dimensions of the machine, asks for the training loop itself instead of
     Chakra's graph of it, with priorities after `policy`. `num_dims` is how many dimensions collectives of a text name;
     `npu_frequency_mhz` is the clock whose cycles durations count (FlexFlow with `compat`, and Chakra's schema of 2023).
+    `tell` hears what of a source gets lost.
     """
 
     npus: int = 1
@@ -40,6 +41,7 @@ class Options(Struct, frozen=True):
     policy: str = "LIFO"
     num_dims: int = 0
     npu_frequency_mhz: float | None = None
+    tell: Callable[[str], None] = lambda text: None
 
     def clock_mhz(self, *, counts: bool) -> float:
         """The clock; InputError where one is given and the source `counts` no cycles."""
@@ -102,7 +104,7 @@ def _from_flexflow(source: str, target: str, options: Options) -> Files:
 
 def _from_pytorch(source: str, target: str, options: Options) -> Files:
     options.clock_mhz(counts=False)
-    data = pytorch.convert(source, options.kineto, compat=options.compat)
+    data = pytorch.convert(source, options.kineto, compat=options.compat, tell=options.tell)
     reader.decode(data, source)
     return {Path(target if target.endswith(".et") else f"{target}.{options.rank}.et"): data}
 

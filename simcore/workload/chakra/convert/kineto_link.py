@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simcore.errors import InputError
+from simcore.units import format_ns
 from simcore.workload.chakra import reader
 from simcore.workload.chakra.pytorch_form import Op
 from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, OPERATOR
@@ -44,8 +45,10 @@ class Timed(Struct, frozen=True):
     args: Mapping[str, Any]
 
 
-def link(ops: Sequence[Op], path: str) -> list[Op]:
-    """Host operations with measured times and the device operations of Kineto's file, under new dense numbers."""
+def link(ops: Sequence[Op], path: str, tell: Callable[[str], None]) -> list[Op]:
+    """Host operations with measured times and the device operations of Kineto's file, under new dense numbers; what
+    could not be joined is told.
+    """
     host, device, calls = _read(path)
     span_of = _spans(ops, host)
     if not span_of:
@@ -58,12 +61,16 @@ def link(ops: Sequence[Op], path: str) -> list[Op]:
     timed = _timed(ops, span_of)
     enclosing, call_of = _Enclosing(span_of), {call.args.get("correlation"): call for call in calls}
     # Host operation -> device operations it launched; those nobody can be found for are left out.
-    launched: dict[int, list[Timed]] = defaultdict(list)
+    launched, lost = defaultdict[int, list[Timed]](list), list[Timed]()
     for span in device:
         call = call_of.get(span.args.get("correlation"))
         around = enclosing(call.thread, call.start_ns) if call else None
-        if around is not None:
-            launched[around].append(span)
+        (lost if around is None else launched[around]).append(span)
+    if lost:
+        tell(f"{path}: {_tasks(lost)} of {_tasks(device)} on the device are left out: no operation here launched them")
+    started = {op.number for op in ops if op.attributes.get("rf_id")}
+    if absent := len(started - span_of.keys()):
+        tell(f"{path}: {absent} of the host trace's {len(started)} operations are not in it, and take no time")
     waits = _blocked(timed, enclosing, device, calls)
     linked, number_of_kernel, new_number = _renumbered(timed, launched)
     for number, span in waits:
@@ -71,6 +78,10 @@ def link(ops: Sequence[Op], path: str) -> list[Op]:
             linked[new_number[number]].waits_for.append(number_of_kernel[id(span)])
     _wait_for_threads(linked, {new_number[number]: span for number, span in span_of.items()})
     return linked
+
+
+def _tasks(spans: Sequence[Timed]) -> str:
+    return f"{len(spans)} tasks ({format_ns(sum(span.end_ns - span.start_ns for span in spans))})"
 
 
 def _spans(ops: Sequence[Op], host: Sequence[Timed]) -> dict[int, Timed]:

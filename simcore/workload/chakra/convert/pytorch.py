@@ -8,7 +8,7 @@ Chakra's converter leaves out is added: kernels of one stream in order, and what
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +21,22 @@ from simcore.workload.chakra.schema import ATTRIBUTES, CommType
 from simcore.workload.model import SEND, CollectiveKind, NodeKind, kind_of
 
 THREAD_ROOTS = ("[pytorch|profiler|execution_trace|thread]", "[pytorch|profiler|execution_graph|thread]")
+ROOTS = "[pytorch|profiler|"  # what operations of the profiler itself begin with
 KERNELS = ("nccldevkernel", "ncclkernel", "rccl")
 
 
-def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
-    """The Chakra trace of a host trace (joined with Kineto's file when one is given); InputError says what is wrong."""
+def convert(
+    path: str, kineto: str = "", *, compat: bool = False, tell: Callable[[str], None] = lambda text: None
+) -> bytes:
+    """The Chakra trace of a host trace (joined with Kineto's file when one is given); InputError says what is wrong,
+    and `tell` hears what of them cannot be joined.
+    """
     source = reader.content(Path(path)), path
     head, ops = parse_host(*source)
     steps: dict[int, Steps] = {op.number: ("nodes", index) for index, op in enumerate(ops)}
     if kineto:
         steps = {}  # operations get new numbers
-        ops = link(ops, kineto)
+        ops = link(ops, kineto, tell)
     by_number = {op.number: op for op in ops}
     last: dict[int, int] = {}  # device operations of one stream wait for the one before, in order of their start
     on_device = () if compat else (op for op in ops if op.on_device)
@@ -45,6 +50,9 @@ def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
         for place, op in enumerate(ops)
     }
     previous = _walk(by_number)
+    outside = by_number.keys() - previous.keys()
+    if lost := sum(not by_number[number].name.startswith(ROOTS) for number in outside):
+        tell(f"{path}: {lost} of {len(ops)} operations are below no thread's root and left out")
 
     def node(number: int) -> Any:
         return _node(by_number[number], previous[number], callers[number], by_number, path, compat)
