@@ -509,6 +509,7 @@ def test_a_wrong_list_of_links_is_refused_with_its_place(tmp_path, old, new, wor
         ('{"active_power_W": 250, "idle_power_W": 35}', "power and energy"),
         ('{"execution_trace_prefixes": ["a", "b"]}', "list of jobs"),
         ('{"1": [0, 1, 2, 3]}', "groups of ranks"),
+        ('{\n "schema": "1.0.2-chakra.0.0.4", "pid": 5, "nodes": []}', "PyTorch's host execution trace"),
         ("infrastructure:\n  devices:\n  - name: dgx\n    connections: [cpu.0.fabric.cpu.1]\n", "draft of InfraGraph"),
     ],
 )

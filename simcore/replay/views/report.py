@@ -238,13 +238,13 @@ def warnings(replay: Replay, number: int) -> list[str]:
     found += sorted({step.stream_order.value for step in steps} - {""})
     for what in (what for what in replay.whats if isinstance(what, Retimed)):
         found += what.notes(prepared.view, replay.typical(number).tasks, alone=len(replay.ranks) == 1)
-    uncoupled = any(
-        len(prepared.view.communicating(step.position))
-        > sum(member.rank == step.number for match in step.source.matches for member in match.members)
-        for step in steps
-    )
-    if len(replay.ranks) > 1 and replay.changes.coupling and uncoupled:
-        found.append("some collectives have no counterpart on another rank and wait for nobody")
+    talks = sum(len(prepared.view.communicating(step.position)) for step in steps)
+    members = (one.rank == step.number for step in steps for match in step.source.matches for one in match.members)
+    if len(replay.ranks) > 1 and replay.changes.coupling and (alone := talks - sum(members)):
+        found.append(
+            f"{alone} of {talks} collectives have no counterpart on another rank and wait for nobody: it recorded"
+            " other steps, or other kernels in the group"
+        )
     if any(not step.tasks for step in steps):
         found.append("a step launched nothing on the GPU")
     return found

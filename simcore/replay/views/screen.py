@@ -49,7 +49,7 @@ def _job_text(found: Figures, slowest: Figures) -> str:
         said += f"they reach {skew[0]} apart (median; at most {skew[1]}). It and the rank that waits most follow; "
         said += "--json has all."
     else:
-        said += "No collective was recorded on two of them: they are replayed apart."
+        said += "No collective of one matches one of another: they are replayed apart."
     rows = [{key: None if value == -1 else value for key, value in each.items()} for each in ranks]
     talk, awaited = ("exposed_comm_ns", "only talking"), ("awaited_ns", "waited for")
     spent = "step_ns", ("compute_ns", "computing"), talk, "waiting_ns", awaited

@@ -5,11 +5,12 @@ import json
 import pytest
 
 from simcore import api
+from simcore.cli import main
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.job import job
 from simcore.workload.kineto_reader import read_kineto
-from tests.profiles_of_steps import Recorder
+from tests.profiles_of_steps import Recorder, recorded
 from tests.replay.written import machine, step, traces
 
 
@@ -46,6 +47,16 @@ def test_ranks_wait_as_long_in_a_step_however_many_steps_others_recorded(steps):
     traces = [trace_of(rank, late, 600, steps[rank]) for rank, late in enumerate(late_us)]
     found = job(replay_traces(traces, Changes()))
     assert [one.waiting_ns for one in found.ranks] == [1000 * (600 - late) for late in late_us]
+
+
+def test_ranks_whose_collectives_do_not_match_are_said_to_be_apart(tmp_path, capsys):
+    for rank in range(2):
+        recorder = recorded([("launch", "ncclAllReduce", 50, 21)] * (1 + rank), 3, rank)
+        (tmp_path / f"rank{rank}.json").write_bytes(recorder.content())
+    assert main(["replay", str(tmp_path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "No collective of one matches one of another: they are replayed apart." in said
+    assert "3 of 3 collectives have no counterpart" in said and "6 of 6 collectives have no counterpart" in said
 
 
 def test_groups_are_told_by_their_description():
