@@ -13,7 +13,7 @@ import math
 import re
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -422,27 +422,62 @@ class EventError(ValueError):
 
 
 def _each(events: Iterable[msgspec.Raw], take: Callable[[Event], None]) -> None:
-    """Decode events one by one for `take`: the complete ones (phase X). Flows, metadata and instants carry nothing for
-    a replay.
+    """Decode events one by one for `take`: the complete ones (phase X), then those of which beginning and end stand
+    apart (B, E). Flows, metadata and instants carry nothing for a replay.
     """
+    for number, event in _timed(events):
+        try:
+            take(event)
+        except ValueError as error:
+            raise _refused(error, number, "args") from error
+
+
+def _timed(events: Iterable[msgspec.Raw]) -> Iterator[tuple[int, Event]]:
+    """The events that take time, and which of all they are."""
     decode = msgspec.json.Decoder(Event, strict=False).decode  # times may be texts
+    halves = list[tuple[int, Event]]()
     for number, raw in enumerate(events):
-        event = None
         try:
             try:
                 event = decode(raw)
             except (UnicodeDecodeError, msgspec.DecodeError):  # names that were freed before they were written
                 event = decode(bytes(raw).decode(errors="replace"))
-            if event.ph == "X":
-                if not (-MOST_US < event.ts < MOST_US and (event.dur or 0) < MOST_US):
-                    raise _beyond(number, event)
-                take(event)
-        except EventError:
-            raise
         except ValueError as error:
-            told, _, key = str(error).partition(" - at `$.")
-            steps: Steps = (number, *["args"] * (event is not None), *[key.removesuffix("`")] * bool(key))
-            raise EventError(told, steps) from error
+            raise _refused(error, number) from error
+        if event.ph not in ("X", "B", "E"):
+            continue
+        if not (-MOST_US < event.ts < MOST_US and (event.dur or 0) < MOST_US):
+            raise _beyond(number, event)
+        if event.ph == "X":
+            yield number, event
+        else:
+            halves.append((number, event))
+    yield from _joined(halves)
+
+
+def _joined(halves: list[tuple[int, Event]]) -> Iterator[tuple[int, Event]]:
+    """Whole events of beginnings and ends, which nest on each thread; EventError for a task or call without an end.
+
+    An end without a beginning is of something that began before the trace.
+    """
+    under_way = defaultdict[tuple[object, object], list[tuple[int, Event]]](list)
+    for number, event in sorted(halves, key=lambda half: half[1].ts):
+        begun = under_way[event.pid, event.tid]
+        if event.ph == "B":
+            begun.append((number, event))
+        elif begun:
+            place, first = begun.pop()
+            first.dur = event.ts - first.ts
+            yield place, first
+    for number, event in (half for begun in under_way.values() for half in begun):
+        if (event.cat or "").lower() in CATEGORIES:
+            raise EventError(f"'{event.name}' begins and never ends", (number,))
+
+
+def _refused(error: ValueError, number: int, *within: str) -> EventError:
+    """What a decoder says of an event, or of a part of it, with its place."""
+    told, _, key = str(error).partition(" - at `$.")
+    return EventError(told, (number, *within, *[key.removesuffix("`")] * bool(key)))
 
 
 def _beyond(number: int, event: Event) -> EventError:

@@ -6,6 +6,8 @@ import json
 import tarfile
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simcore.errors import InputError
 from simcore.replay.run import Changes
@@ -115,6 +117,31 @@ def test_what_only_the_operator_around_a_launch_says_of_a_collective_is_its_kern
     assert kept(document)[3] == []
     (found,) = kept(document | {"traceEvents": [*document["traceEvents"], operator]})[3]
     assert found[1:] == ("allreduce", 1024)
+
+
+def halves(event):
+    """A complete event as its beginning and its end."""
+    end = {key: event[key] for key in ("pid", "tid", "ts")}
+    return [{key: value for key, value in event.items() if key != "dur"} | {"ph": "B"},
+            end | {"ph": "E", "ts": event["ts"] + event["dur"]}]  # fmt: skip
+
+
+@given(st.sets(st.sampled_from(["cpu_op", "cuda_runtime", "kernel"])), st.data())
+@settings(deadline=None, max_examples=30)
+def test_events_whose_beginning_and_end_stand_apart_read_as_complete_ones(categories, data):
+    document = recorded(PROGRAM).document()
+    whole = [event for event in document["traceEvents"] if event["cat"] not in categories]
+    parts = [half for event in document["traceEvents"] if event["cat"] in categories for half in halves(event)]
+    split = document | {"traceEvents": data.draw(st.permutations(whole)) + parts}
+    one, other = (read_kineto(json.dumps(each).encode(), "t.json") for each in (document, split))
+    for rows in ("calls", "operators", "tasks"):
+        first, second = (getattr(trace, rows) for trace in (one, other))
+        assert first.start_ns.tolist() == second.start_ns.tolist() and first.end_ns.tolist() == second.end_ns.tolist()
+    if parts:
+        split["traceEvents"].pop()
+        place = len(whole) + len(parts) - 2
+        with pytest.raises(InputError, match=rf"traceEvents\[{place}\]: .* begins and never ends"):
+            read_kineto(json.dumps(split).encode(), "t.json")
 
 
 def test_a_trace_that_breaks_off_is_called_one(tmp_path):
