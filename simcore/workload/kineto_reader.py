@@ -339,7 +339,9 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
         ours = b'"traceEvents"' in content or b'"ph"' in content[:HEAD]  # broken, but no file of another kind
         if ours and isinstance(error, EventError):
             raise error.refused(content, file) from error
-        what, place = "this is not a profiler trace", _broken(content, file, found)
+        ended = ours and "truncated" in found
+        what = "the trace ends in the midst of its events" if ended else "this is not a profiler trace"
+        place = _broken(content, file, found)
         raise _unfit(b"" if ours else content, place, what, "Kineto's JSON with traceEvents", found) from error
     if document.events is None:
         what, hint = "there is no list of events", ""
@@ -368,8 +370,10 @@ def _broken(content: bytes, file: str, found: str) -> Location:
     if key := re.search(r" - at `\$\.(\w+)`", found):
         return location((content, file), (key[1],))[0]
     at = re.search(r"\(byte (\d+)\)", found)
-    before = content[: int(at[1])].decode(errors="replace") if at else ""
-    return location_of(before, len(before), file) if at else Location(file)
+    if at is None and "truncated" not in found:
+        return Location(file)
+    before = content[: int(at[1]) if at else len(content)].decode(errors="replace")
+    return location_of(before, len(before), file)
 
 
 def _unfit(
