@@ -13,14 +13,17 @@ from simcore.compute.accelerators import accelerator
 from simcore.compute.duration import durations
 from simcore.compute.kernel import Attention, Product
 from simcore.compute.power import limited
+from simcore.cost import systems
 from simcore.cost.margins import kind_of, margin_of
 from simcore.cost.predict import predict
 from simcore.cost.systems import CLUSTERS, SOFTWARE, placed, software_on
 from simcore.cost.words import cluster_of
+from simcore.library import table
 from simcore.model.plan import Plan
 from simcore.model.presets import model
 from simcore.model.steps import Kernel, Part
 from simcore.model.timing import LOOP, duration
+from simcore.system.collectives.nccl import FABRICS
 from tests.shared import shared
 
 FLASH = replace(LOOP, attention_for=2020)
@@ -78,6 +81,15 @@ def test_software_that_is_only_akin_to_a_profile_has_its_steps_and_a_wider_margi
     assert predict(shape, plan, known).step_s == predict(shape, plan, akin).step_s
     margins = [margin_of(kind_of(shape, plan, cluster)) for cluster in (known, akin)]
     assert margins[1].widened and margins[1].share > 1.5 * margins[0].share
+
+
+@pytest.mark.parametrize(("starts", "fabric", "gigabits"), [row[:3] for row in table(systems.__file__, "usual.txt")])
+def test_no_network_carries_more_than_its_cards(starts, fabric, gigabits):
+    """Not even with all ranks of a node at work; a tray of NVL72 has four of the ranks that share its cards."""
+    known = FABRICS[fabric]
+    ranks = 4 if starts == "GB" else known.sharing_ranks
+    card = int(gigabits) * 1e9 / 8 / ranks
+    assert known.across_bytes_per_s / known.sharing_ranks <= card and known.nic_bytes_per_s <= card
 
 
 def test_a_launch_that_waits_takes_the_way_back_too():
