@@ -17,7 +17,7 @@ from math import ceil, fsum
 import numpy as np
 
 from simcore.compute.duration import expert_exchange
-from simcore.compute.kernel import Attention
+from simcore.compute.kernel import Attention, Product
 from simcore.cost.systems import Cluster, Software
 from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks, optimizer
 from simcore.model.memory import NOTHING, Held, activation_bytes, layer_parameters, of_weights, states
@@ -123,8 +123,12 @@ class Machine(KernelTimer):
 
     def slowdown(self, axis: Axis) -> float:
         """The share of their time that kernels lose beside a collective: one inside a node takes their cores."""
+        return self.software.slowdown if self._inside(axis) else self.software.slowdown_across
+
+    def _inside(self, axis: Axis) -> bool:
+        """Whether all ranks that meet on an axis share a node."""
         ranks, shares = self._placed(axis)
-        return self.software.slowdown if (ranks,) == shares else self.software.slowdown_across
+        return (ranks,) == shares
 
     def phase_ns(self, phase: Phase) -> int:
         """The time of a row's collective."""
@@ -394,20 +398,21 @@ class _Placed(Machine):
             return max(0.0, ahead_s - ahead), max(0.0, ahead_s + back_s - back)  # keys come round once more
         if step.beside is Beside.NOTHING or step.axis is not Axis.TENSOR:
             return None
-        forward_s = self._in_tiles(step.forward, ahead_s)
-        if step.beside is Beside.PRODUCTS and self.software.tiles:
-            return forward_s, self._in_tiles(step.backward, back_s)
         if step.beside is Beside.INPUT_GRADIENT:
             before = [one for one in block.steps[:at] if isinstance(one, Kernel)]
             return 0.0, self.exposed_s(back_s, self.phase_s(before, INPUT_GRAD), step.axis)
-        if self.software.tiles:
-            behind = takewhile(lambda one: isinstance(one, Kernel), block.steps[at + 1 :])
-            made_s = self.phase_s([one for one in behind if isinstance(one, Kernel)], WEIGHT_GRAD)
-            return forward_s, self.exposed_s(back_s, made_s, step.axis)
-        return None
+        if not self.software.tiles:
+            return None
+        if step.beside is Beside.PRODUCTS:
+            made = _run(reversed(block.steps[:at]))
+            ahead, back = (self.phase_s(_product(made), phase) for phase in (FORWARD, INPUT_GRAD))
+            return self._in_tiles(step.forward, ahead_s, ahead), self._in_tiles(step.backward, back_s, back)
+        fed = _run(block.steps[at + 1 :])
+        forward_s = self._in_tiles(step.forward, ahead_s, self.phase_s(_product(fed), FORWARD))
+        return forward_s, self.exposed_s(back_s, self.phase_s(fed, WEIGHT_GRAD), step.axis)
 
-    def _in_tiles(self, kind: CollectiveKind | None, whole_s: float) -> float:
-        """What a collective costs piece by piece beside a product that takes no less.
+    def _in_tiles(self, kind: CollectiveKind | None, whole_s: float, product_s: float) -> float:
+        """What a collective costs piece by piece beside a product: inside a node pieces keep up with it.
 
         A gather begins with the piece that is there; of a sum the last piece is waited for; pieces are handed over.
         """
@@ -415,7 +420,9 @@ class _Placed(Machine):
             return 0.0
         pieces = self.plan.tp
         last_s = 0.0 if kind is CollectiveKind.ALL_GATHER else whole_s / pieces
-        return last_s + self.slowdown(Axis.TENSOR) * (whole_s - last_s) + pieces * self.software.piece_s
+        hidden_s = whole_s - last_s
+        lasting_s = hidden_s if self._inside(Axis.TENSOR) else product_s
+        return last_s + self.exposed_s(hidden_s, lasting_s, Axis.TENSOR) + pieces * self.software.piece_s
 
     def _sent_once(self, step: Collective) -> Collective:
         """Tokens to their experts: sent once, a token goes to each place where experts of it are."""
@@ -510,6 +517,16 @@ class _Placed(Machine):
                     axis = AXES[phase.group]
                     waits[axis] = waits.get(axis, 0.0) + max(0, self.phase_ns(phase) - hides) * 1e-9
         return Cell(tuple(rows), *self._times(rows), waits)
+
+
+def _run(steps: Iterable[Step]) -> list[Kernel]:
+    """The kernels up to the first collective."""
+    return [one for one in takewhile(lambda one: isinstance(one, Kernel), steps) if isinstance(one, Kernel)]
+
+
+def _product(run: Iterable[Kernel]) -> list[Kernel]:
+    """The first product of a run, if there is one."""
+    return [one for one in run if isinstance(one.work, Product)][:1]
 
 
 def _exchanges(step: Collective) -> bool:

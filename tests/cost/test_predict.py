@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 import simcore
 from simcore.cli import main
 from simcore.cost.predict import gradient_sums, part_cells, predict
-from simcore.cost.step import cut_of, in_nodes
-from simcore.cost.systems import CLUSTERS
+from simcore.cost.step import Machine, cut_of, in_nodes
+from simcore.cost.systems import CLUSTERS, SOFTWARE
 from simcore.errors import InputError
+from simcore.model.layer import blocks
 from simcore.model.memory import held_parameters, peak, stage_memory
 from simcore.model.plan import Plan
 from simcore.model.presets import model
-from simcore.model.shape import Experts, Model
-from simcore.model.steps import Axis
+from simcore.model.shape import Experts, LayerKind, Model
+from simcore.model.steps import Axis, Collective
 
 GPT = replace(model("gpt-7.5b"), layers=24)
 BASE = Plan.of(
@@ -130,6 +131,25 @@ def test_sums_of_input_gradients_beside_weight_gradients_cost_less_but_not_nothi
     behind = replace(SELENE, software=replace(SELENE.software, hides_input_gradient=False))
     hidden, exposed = (predict(GPT, job, cluster).parts["tensor_parallel"] for cluster in (beside, behind))
     assert exposed / 2 < hidden < exposed
+
+
+@given(
+    share=st.sampled_from([0.03, 0.2, 1.0]),
+    tp=st.sampled_from([16, 32]),
+    name=st.sampled_from(["megatron-core", "maxtext", "megatron-lm", "torchtitan-async"]),
+    split=st.booleans(),
+)
+def test_a_step_takes_no_less_than_its_layers_keep_the_network_between_nodes(share, tp, name, split):
+    """Whatever runs beside them: collectives of layers pass the same cards one after the other."""
+    cluster = CLUSTERS["h100"]
+    cluster = replace(cluster, fabric=cluster.fabric.with_cards(share), software=SOFTWARE[name])
+    plan, shape = Plan.of(2048, 2, tp=tp, sequence_parallel=split), model("gpt-145.6b")
+    machine = Machine(plan, cluster)
+    steps = [step for block in blocks(shape, plan, LayerKind()) for step in block.steps]
+    sent = [step for step in steps if isinstance(step, Collective)]
+    kinds = [(step, kind) for step in sent for kind in (step.forward, step.backward) if kind]
+    sent_s = sum(machine.collective_s(kind, step.size_bytes, step.axis) for step, kind in kinds)
+    assert predict(shape, plan, cluster).step_s >= plan.micro_batches * shape.layers * sent_s
 
 
 def test_launches_that_wait_add_their_time_to_the_kernels():
