@@ -127,6 +127,12 @@ _REMATERIALISED: tuple[tuple[re.Pattern[str], tuple[Module, ...]], ...] = (
 _XLA_FULL = (*_ALL_BUT_PRODUCTS, Module.MLP_UP, Module.QKV, Module.OUT)
 
 
+# DeepSpeed sums gradients of ZeRO 1 and 2 behind the backward (`overlap_comm` is false by default but for ZeRO 3); its
+# pipeline sends messages between passes, a tensor rank its part (pipe/engine.py). Its Megatron splits sequences only
+# where asked.
+_OF_DEEPSPEED = {"overlap": False, "overlap_pipeline": False, "scatter_pipeline": True}
+
+
 def _framework(row: Stated) -> Step:
     kind, profile = _software(row)
     model, degrees = _shape(row["model"]), _degrees(row)
@@ -136,15 +142,16 @@ def _framework(row: Stated) -> Step:
         zero = min(1, zero)  # weights gathered for a pass stay for all (TorchTitan: reshard_after_forward)
     ways = (profile + way for told, way in _WAYS.items() if told in words)
     software = next((name for name in ways if name in SOFTWARE), profile)
+    deepspeed = kind == "deepspeed"
     choices: dict[str, Any] = {
-        **_COMMON,
+        **(_OF_DEEPSPEED if deepspeed else _COMMON),
+        "sequence_parallel": _yes(row["parallel"].get("sequence_parallel")) if deepspeed else degrees["tp"] > 1,
         **software_on(_device(row), software).usual,
         **degrees,
         **_again(row, words, model, xla=kind == "xla"),
         "zero": zero,
         "shard": _shared(words, degrees, row["hardware"].get("per_node") or 8) if zero else 0,
         "dtype": _dtype(str(row["dtype"])),
-        "sequence_parallel": degrees["tp"] > 1,
         "expert_tp": degrees["tp"] if "ETP" in words else 1,
         "offload": ("activations",) if "on the host" in words else (),
     }

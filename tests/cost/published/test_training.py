@@ -213,6 +213,20 @@ def test_boards_with_slower_links_wait_longer_for_each_other():
     assert slow.seconds() > fast.seconds()
 
 
+@pytest.mark.parametrize("software", ["Megatron-DeepSpeed", "GPT-NeoX"])
+def test_rows_of_deepspeed_are_read_as_its_published_tables_are(software):
+    """Its pipeline sends between passes, its gradients are summed behind them, its tensor ranks split no sequences."""
+    row = STATED | {"framework": software, "dtype": "bf16", "hardware": {"accelerator": "A100", "count": 16}}
+    degrees = {"tp": 2, "pp": 2, "zero": 1}
+    (read,) = training(row | {"parallel": degrees}).jobs
+    (suite,) = sort_rows(default_documents(), [SUITES["bigscience"]])
+    (known,) = suite.rows[0].question.jobs
+    for name in ("overlap", "overlap_pipeline", "scatter_pipeline", "sequence_parallel"):
+        assert getattr(read.plan, name) == getattr(known.plan, name), name
+    (split,) = training(row | {"parallel": degrees | {"sequence_parallel": True}}).jobs
+    assert split.plan.sequence_parallel
+
+
 def test_deepseek_v3_takes_what_its_authors_paid_for_it():
     """2.664 million hours of 2,048 H800 for 14.8e12 tokens (arXiv 2412.19437, table 1), never fitted."""
     plan = Plan.of(
