@@ -74,10 +74,10 @@ def test_an_accelerator_alone_has_the_software_usual_for_its_maker_and_its_own_h
 
 
 def test_software_that_is_only_akin_to_a_profile_has_its_steps_and_a_wider_margin():
-    """Nobody published steps of Nanotron in the suites: what errors its predictions have is not known."""
+    """Nobody published steps of torchtune in the suites: what errors its predictions have is not known."""
     shape, plan = model("llama-3.2-3b"), Plan(64, 4096, tp=2, global_batch=96, micro_batch=3)
-    device = accelerator("H100")
-    known, akin = (replace(cluster_of("H100"), software=software_on(device, name)) for name in ("PyTorch", "Nanotron"))
+    device, names = accelerator("H100"), ("TorchTitan", "torchtune")
+    known, akin = (replace(cluster_of("H100"), software=software_on(device, name)) for name in names)
     assert predict(shape, plan, known).step_s == predict(shape, plan, akin).step_s
     margins = [margin_of(kind_of(shape, plan, cluster)) for cluster in (known, akin)]
     assert margins[1].widened and margins[1].share > 1.5 * margins[0].share

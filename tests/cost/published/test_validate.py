@@ -4,14 +4,16 @@ from dataclasses import replace
 from math import fsum, inf
 from operator import attrgetter
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from simcore.cli import main
-from simcore.cost.margins import Kind, margin_of, shipped_errors
+from simcore.cost.margins import Kind, kind_of, margin_of, shipped_errors
+from simcore.cost.predict import predict
 from simcore.cost.published.lumos import Extrapolation, extrapolations
 from simcore.cost.published.reading import sort_rows
-from simcore.cost.published.rows import Step
+from simcore.cost.published.rows import Step, step_of
 from simcore.cost.published.suites import FAMILIES, SUITES
 from simcore.cost.published.validate import default_documents, scaling, score, suites_table
 from simcore.cost.sensitivity import of_question
@@ -341,6 +343,24 @@ def test_a_chip_that_nobody_published_steps_of_has_a_wider_margin_than_a_known_o
     known, strange = (Kind("megatron", name, "NVIDIA", 16, 5, "dense") for name in ("H800-SXM-80GB", "V100-SXM2-32GB"))
     assert margin_of(known).support > margin_of(strange).support
     assert margin_of(known).share < margin_of(strange).share
+
+
+OTHERS = "megatron-core", "deepspeed", "torchtitan", "torchtitan-eager", "maxtext"
+
+
+def test_intervals_of_software_that_nobody_measured_hold_nine_in_ten_steps_under_profiles_of_other_families(scores):
+    """Every source alike; nothing but the hardware and the sort of job is known of such steps."""
+    held: dict[str, list[bool]] = {}
+    for row in (row for one in scores.values() if one for row in one.rows[::20]):
+        step = step_of(row)
+        for name in OTHERS if step else ():
+            job, system, known = step.chosen(), step.system(), SOFTWARE[name]
+            if known.family != system.software.family:
+                other = replace(system, software=replace(known, family=""))
+                share = margin_of(kind_of(*job, other), frozenset([row.source])).share
+                found = 1 / (1 + share) <= predict(*job, other).step_s / row.measured <= 1 + share
+                held.setdefault(row.source, []).append(found)
+    assert 0.85 <= fmean(map(fmean, held.values())) <= 0.97
 
 
 def test_a_source_is_not_judged_by_its_own_errors():
