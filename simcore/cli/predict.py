@@ -53,10 +53,7 @@ def command(
 
 def _given(words: dict[str, Any]) -> dict[str, Any]:
     """The words that were said, as fields of a plan."""
-    said = {name: value for name, value in words.items() if value is not None and value != ()}
-    if said.pop("unfused_attention", False):
-        said["fused_attention"] = False
-    return said
+    return {name: value for name, value in words.items() if value is not None and value != ()}
 
 
 def _write(answer: Answer, output: Path) -> None:

@@ -59,7 +59,7 @@ def _words(asked: Study, plan: Plan) -> Iterator[str]:
             one_by_one = value if one.multiple else [",".join(map(str, value)) if isinstance(value, tuple) else value]
             said = one.opts if value else one.secondary_opts
             yield from (said[0] if one.is_flag else f"{one.opts[0]} {each}" for each in one_by_one)
-    yield "--run" if plan.fused_attention else "--unfused-attention --run"
+    yield "--run"
 
 
 def _too_large(found: Found, asked: Study) -> str:

@@ -47,7 +47,8 @@ class Software:
     repeated for all heads, are gathered in one go that attention waits for, not passed around beside it. `scales_s`:
     what a part of the model waits in a pass for the largest values of all ranks that 8-bit scales follow.
     `reserved_bytes`: of a device's memory beside what a step asks for: buffers of libraries, the allocator's segments.
-    `gradient_bytes`, `gradients_apart`, `loss_bytes`, `by_matrix`, `optimizer_bytes`: of a plan that says nothing else.
+    `gradient_bytes`, `gradients_apart`, `loss_bytes`, `by_matrix`, `optimizer_bytes`, `fused_attention`: of a plan that
+    says nothing else.
     `family`: what profiles that err alike have in common.
     """
 
@@ -77,6 +78,7 @@ class Software:
     loss_bytes: int = 4
     by_matrix: bool = False
     optimizer_bytes: int = 12
+    fused_attention: bool = True
     family: str = ""
 
     @property
@@ -85,7 +87,7 @@ class Software:
         return {name: getattr(self, name) for name in _OF_PLANS}
 
 
-_OF_PLANS = "gradient_bytes", "gradients_apart", "loss_bytes", "by_matrix", "optimizer_bytes"
+_OF_PLANS = "gradient_bytes", "gradients_apart", "loss_bytes", "by_matrix", "optimizer_bytes", "fused_attention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,7 @@ def profile_of(name: str) -> str:
 
 
 def software_on(device: Accelerator, name: str = "") -> Software:
-    """A software profile on a device, without a name the usual one, or what stands for it on the maker's devices.
+    """A software profile on a device, without a name the usual one, or what stands for it on the chip or the maker's.
 
     A framework's name as publications write it means its profile. Steps of one that is only akin to a profile have
     wider intervals. Nobody sends collectives in pieces over PCIe. InputError names the nearest.
@@ -244,9 +246,9 @@ def software_on(device: Accelerator, name: str = "") -> Software:
     if not name:
         raise InputError.at(said, "no such software", expected=closest(said, known), found=repr(said))
     at = own = profile_of(name)
-    while at and device.maker not in known[at].get("on", ()):
+    while at and not (there := [one for one in (device.chip, device.maker) if one in known[at].get("on", ())]):
         at = known[at].get("like", "")
-    found = SOFTWARE[known[at]["on"][device.maker] if at else own]
+    found = SOFTWARE[known[at]["on"][there[0]] if at else own]
     found = found if own == name else replace(found, family="")  # which errors it has is not known
     return replace(found, tiles=False) if 0 < device.link_bytes_per_s < _FOR_PIECES else found
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator, recognised
+from simcore.cost.published.megatron import CLASSIC
 from simcore.cost.published.rows import Job, Step, job
 from simcore.cost.systems import SOFTWARE, framework, placed, profile_of, software_on
 from simcore.errors import InputError
@@ -129,8 +130,8 @@ _XLA_FULL = (*_ALL_BUT_PRODUCTS, Module.MLP_UP, Module.QKV, Module.OUT)
 
 # DeepSpeed sums gradients of ZeRO 1 and 2 behind the backward (`overlap_comm` is false by default but for ZeRO 3); its
 # pipeline sends messages between passes, a tensor rank its part (pipe/engine.py). Its Megatron splits sequences only
-# where asked.
-_OF_DEEPSPEED = {"overlap": False, "overlap_pipeline": False, "scatter_pipeline": True}
+# where asked. So is Megatron-LM of before fused attention.
+_PLAIN = {"overlap": False, "overlap_pipeline": False, "scatter_pipeline": True}
 
 
 def _framework(row: Stated) -> Step:
@@ -142,11 +143,14 @@ def _framework(row: Stated) -> Step:
         zero = min(1, zero)  # weights gathered for a pass stay for all (TorchTitan: reshard_after_forward)
     ways = (profile + way for told, way in _WAYS.items() if told in words)
     software = next((name for name in ways if name in SOFTWARE), profile)
-    deepspeed = kind == "deepspeed"
+    usual = software_on(_device(row), software).usual
+    classic = CLASSIC if not usual["fused_attention"] else {}
+    plain = kind == "deepspeed" or bool(classic)
     choices: dict[str, Any] = {
-        **(_OF_DEEPSPEED if deepspeed else _COMMON),
-        "sequence_parallel": _yes(row["parallel"].get("sequence_parallel")) if deepspeed else degrees["tp"] > 1,
-        **software_on(_device(row), software).usual,
+        **(_PLAIN if plain else _COMMON),
+        **classic,
+        "sequence_parallel": _yes(row["parallel"].get("sequence_parallel")) if plain else degrees["tp"] > 1,
+        **usual,
         **degrees,
         **_again(row, words, model, xla=kind == "xla"),
         "zero": zero,

@@ -12,7 +12,7 @@ from simcore.cost.published.reading import sort_rows
 from simcore.cost.published.suites import SUITES
 from simcore.cost.published.training import family, training
 from simcore.cost.published.validate import default_documents, document, score
-from simcore.cost.systems import CLUSTERS, Software, placed
+from simcore.cost.systems import CLUSTERS, SOFTWARE, Software, placed
 from simcore.model.memory import peak
 from simcore.model.plan import LINEAR, Plan
 from simcore.model.presets import SHIPPED as MODELS
@@ -225,6 +225,19 @@ def test_rows_of_deepspeed_are_read_as_its_published_tables_are(software):
         assert getattr(read.plan, name) == getattr(known.plan, name), name
     (split,) = training(row | {"parallel": degrees | {"sequence_parallel": True}}).jobs
     assert split.plan.sequence_parallel
+
+
+@pytest.mark.parametrize(("software", "known"), [("Megatron-LM", "megatron-lm-2021"), ("DeepSpeed", "deepspeed-volta")])
+def test_volta_has_the_software_of_before_fused_attention(software, known):
+    """FlashAttention is for Turing and later: what ran on V100 is read as the tables of 2021 are."""
+    row = STATED | {"framework": software, "dtype": "fp16", "parallel": {"tp": 2, "pp": 2, "zero": 1}}
+    older, newer = (training(row | {"hardware": {"accelerator": name, "count": 16}}) for name in ("V100-SXM2", "A100"))
+    (suite,) = sort_rows(default_documents(), [SUITES["sc21_table1"]])
+    (plan,), table = (one.plan for one in older.jobs), suite.rows[-1].question.jobs[0].plan
+    for name in ("fused_attention", "dropout", "overlap", "overlap_pipeline", "scatter_pipeline", "sequence_parallel"):
+        assert getattr(plan, name) == getattr(table, name), name
+    assert older.system().software == SOFTWARE[known]
+    assert newer.jobs[0].plan.fused_attention and newer.system().software != SOFTWARE[known]
 
 
 def test_deepseek_v3_takes_what_its_authors_paid_for_it():
