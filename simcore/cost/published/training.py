@@ -149,7 +149,7 @@ def _framework(row: Stated) -> Step:
     choices: dict[str, Any] = {
         **(_PLAIN if plain else _COMMON),
         **classic,
-        "sequence_parallel": _yes(row["parallel"].get("sequence_parallel")) if plain else degrees["tp"] > 1,
+        "sequence_parallel": _yes(row["parallel"].get("sequence_parallel")) if plain else _splits(row, degrees),
         **usual,
         **degrees,
         **_again(row, words, model, xla=kind == "xla"),
@@ -193,6 +193,11 @@ def _again(row: Stated, words: str, model: Model, *, xla: bool) -> dict[str, Any
         share = 3 if stated == "full" else 1
         return {"recompute": "full", "recompute_layers": max(1, share * model.layers // 4)}
     return {"recompute": stated}
+
+
+def _splits(row: Stated, degrees: Mapping[str, int]) -> bool:
+    """Whether tensor ranks split sequences, where nothing is said: where there are several and it divides."""
+    return degrees["tp"] > 1 and row["model"]["seq"] % (degrees["tp"] * degrees["cp"]) == 0
 
 
 _SHARED = re.compile(r"shards? over (\d+)")

@@ -227,6 +227,16 @@ def test_rows_of_deepspeed_are_read_as_its_published_tables_are(software):
     assert split.plan.sequence_parallel
 
 
+@pytest.mark.parametrize(("tp", "split"), [(1, False), (4, True), (12, False)])
+def test_tensor_ranks_split_sequences_without_a_word_where_these_divide(tp, split):
+    """PaLM's twelve tensor ranks (arXiv 2204.02311) do not divide 2,048 tokens."""
+    row = STATED | {"framework": "T5X", "dtype": "bf16", "parallel": {"tp": tp, "zero": 3}, "batch": {"global_": 48}}
+    shape = STATED["model"] | {"hidden": 4608, "heads": 48, "kv_heads": 1, "head_dim": 96, "ffn": 18432}
+    step = training(row | {"model": shape, "hardware": {"accelerator": "TPUv4", "count": 48}})
+    assert step.jobs[0].plan.sequence_parallel is split
+    assert step.seconds() > 0
+
+
 @pytest.mark.parametrize(("software", "known"), [("Megatron-LM", "megatron-lm-2021"), ("DeepSpeed", "deepspeed-volta")])
 def test_volta_has_the_software_of_before_fused_attention(software, known):
     """FlashAttention is for Turing and later: what ran on V100 is read as the tables of 2021 are."""
