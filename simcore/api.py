@@ -153,9 +153,9 @@ def predict(
     True
     """
     from simcore.cost.answer import Answer
-    from simcore.cost.words import cluster_of, model_of, plan_of, under
+    from simcore.cost.words import cluster_of, model_of, of_size, plan_of, under
 
-    shape, system = model_of(model), under(conditions, cluster_of(cluster), software)
+    shape, system = model_of(model), of_size(under(conditions, cluster_of(cluster), software), accelerators)
     return Answer(shape, plan_of(shape, system, accelerators, {"seq": seq, **words}), system)
 
 

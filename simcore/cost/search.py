@@ -31,7 +31,7 @@ from simcore.cost.closed.transformer import divisors
 from simcore.cost.predict import Prediction, busy_ns, lower_bound_s, mean_bound_s, predict, stage_bound_s
 from simcore.cost.step import cells_of, cut_of, end_cells
 from simcore.cost.systems import Cluster
-from simcore.cost.words import check_size, plan_word, read_cluster, read_model
+from simcore.cost.words import check_size, of_size, plan_word, read_cluster, read_model
 from simcore.documents import read
 from simcore.errors import InputError, Problems
 from simcore.front import front
@@ -167,7 +167,7 @@ def read_study(path: str | Path) -> Study:
         fixed = {name: plan_word(name, root[name]) for name in _FIXED if name in root}
         count = root["accelerators"].integer(1, MOST)
         batch, seq = root["global_batch"].integer(1, MOST_SEQUENCES), root["seq"].integer(1, MOST_TOKENS)
-        model, cluster = read_model(root["model"]), read_cluster(root["cluster"])
+        model, cluster = read_model(root["model"]), of_size(read_cluster(root["cluster"]), count)
         usual: dict[str, Any] = {"scatter_pipeline": True, "context": "ring", "dtype": cluster.device.wide_dtype}
         plan = Plan(count, seq, global_batch=batch, **(cluster.software.usual | usual | fixed))
         said = ((name, root[name].sequence(), _CHOICES.get(name)) for name in _VARY if name in root)

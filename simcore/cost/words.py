@@ -160,6 +160,11 @@ def under(conditions: str, cluster: Cluster, software: str = "") -> Cluster:
     return replace(cluster, losses=RUNS[conditions]) if conditions else cluster
 
 
+def of_size(cluster: Cluster, accelerators: int) -> Cluster:
+    """The cluster as so many accelerators have it; how a topology joins them it says itself."""
+    return cluster if cluster.topology else replace(cluster, fabric=cluster.fabric.in_nodes(accelerators, 0))
+
+
 def _software(node: Node, device: Accelerator) -> Software:
     """A profile by its name, or what differs from it (`like`) or from the usual one, which it is without a word."""
     if "software" not in node:

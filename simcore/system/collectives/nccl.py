@@ -72,7 +72,13 @@ class Fabric(Hashed):
         return replace(self, ring_bytes_per_s=ring, nvls_bytes_per_s=nvls, device="") if share != 1 else self
 
     def in_nodes(self, count: int, per_node: int) -> Fabric:
-        """As so many accelerators have it, `per_node` in a host where that is known; links may join several hosts."""
+        """As so many accelerators have it, `per_node` in a host where that is known; links may join several hosts.
+
+        Slices are alike: of several there are the fewest that share all evenly.
+        """
+        if self.generation == "slices" and count > self.node_ranks:
+            least = -(-count // self.node_ranks)
+            return replace(self, node_ranks=count // next(n for n in range(least, count + 1) if count % n == 0))
         if self.wider and (count % self.wider == 0 or count < self.node_ranks):
             return replace(self, node_ranks=self.wider)
         return replace(self, node_ranks=per_node) if per_node and not self.card_ranks else self
@@ -322,7 +328,7 @@ def read_fabric(node: Node) -> Fabric:
     if node.problems.found:
         raise InputError(node.problems.found)
     known = FABRICS[_known(node["like"])]
-    made = replace(known, node_ranks=node["node_ranks"].integer(1)) if "node_ranks" in node else known
+    made = replace(known, node_ranks=node["node_ranks"].integer(1), wider=0) if "node_ranks" in node else known
     # A known fabric has a card for each rank.
     cards = node["cards"].number(above=True) if "cards" in node else float(made.node_ranks)
     rate = node["card_gbit_per_s"].number(above=True) * 1e9 / 8 * _CARD_SHARE if "card_gbit_per_s" in node else 0.0

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from simcore.api import predict as predict_for_users
 from simcore.cli import main
 from simcore.cost.answer import Answer
 from simcore.cost.predict import gradient_sums, predict, slowest_of
@@ -225,6 +226,18 @@ def test_rows_of_deepspeed_are_read_as_its_published_tables_are(software):
         assert getattr(read.plan, name) == getattr(known.plan, name), name
     (split,) = training(row | {"parallel": degrees | {"sequence_parallel": True}}).jobs
     assert split.plan.sequence_parallel
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "node"),
+    [("TPUv4", 6144, 3072), ("TPUv5e", 512, 256), ("TPUv5e", 640, 160), ("TPUv4", 24, 4096), ("GB300", 144, 72),
+     ("GB300", 128, 64), ("H100", 12, 8)],
+)  # fmt: skip
+def test_users_and_rows_have_the_same_nodes_and_equal_slices(name, count, node):
+    row = STATED | {"framework": "MaxText", "dtype": "bf16", "batch": {"global_": count}}
+    read = training(row | {"hardware": {"accelerator": name, "count": count}}).system().fabric
+    asked = predict_for_users("llama-3-8b", name, count, 4096, zero=3, global_batch=count).cluster.fabric
+    assert read == asked and read.node_ranks == node
 
 
 @pytest.mark.parametrize(("tp", "split"), [(1, False), (4, True), (12, False)])
