@@ -183,7 +183,6 @@ def core_places(step: CoreStep, topology: Topology) -> IntArray:
     if len(topology.dims) != 2:
         return numbers
     columns, rows = (dim.npus for dim in topology.dims)
-    rows -= topology.wafer.spare_rows if topology.wafer else 0
     sides = [
         (wide, cores // wide)
         for wide in range(1, cores + 1)

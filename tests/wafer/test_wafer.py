@@ -12,6 +12,7 @@ from simcore.generate.wse.traces import instructions
 from simcore.generate.wse.traffic import matrix, node_step
 from simcore.network.clock import idle_ns
 from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.load import logical
 from simcore.network.topology.model import Dimension, Topology, Wafer
 from simcore.timeline.breakdown import breakdown, class_figures
 from simcore.wafer.cores import play_cores
@@ -28,6 +29,13 @@ def mesh(columns, rows, rate=100e9, latency_ns=10.0, **broken):
     """A mesh, with dead links when they are given."""
     dims = (Dimension("Mesh", columns, rate, latency_ns), Dimension("Mesh", rows, rate, latency_ns))
     return LinkGraph(Topology(dims, wafer=Wafer(dims, **broken) if broken else None))
+
+
+def spared(columns, rows, dead):
+    """A wafer with a spare row and a dead NPU, as its file gives it."""
+    dims = mesh(columns, rows).topology.dims
+    wafer = Wafer((dims[0], dims[1]), dead_npus=(dead,), spare_rows=1)
+    return Topology(logical(wafer, dims), wafer=wafer)
 
 
 def phase(sent, groups, nodes=6, macs=0):
@@ -205,6 +213,7 @@ def test_nodes_are_rectangles_of_cores():
     """Two nodes of 2 x 2 cores side by side on a mesh of four columns."""
     empty = CoreStep("decode0", 0, 4, [[]] * 8)
     assert core_places(empty, mesh(4, 2).topology).tolist() == [0, 1, 4, 5, 2, 3, 6, 7]
+    assert core_places(empty, spared(4, 3, 2)).tolist() == [0, 1, 4, 5, 2, 3, 6, 7]
     with pytest.raises(InputError, match="do not tile"):
         core_places(empty, mesh(3, 3).topology)
 
