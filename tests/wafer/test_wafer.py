@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from simcore.engine.settings import Settings
 from simcore.errors import DeadlockError, InputError
 from simcore.generate.wse.nodes import exchanges, steps
+from simcore.generate.wse.settings import parse_layers
 from simcore.generate.wse.traces import instructions
 from simcore.generate.wse.traffic import matrix, node_step
 from simcore.network.clock import idle_ns
@@ -20,7 +21,7 @@ from simcore.wafer.run import core_places, simulate_wafer
 from simcore.wafer.steps import Rates, play, send_all
 from simcore.workload.wafer import CoreStep, Flows, Instruction, NodeStep, Phase
 from tests.generate.test_wse_nodes import SYSTEMS
-from tests.generate.wse import job, of_run, oracle
+from tests.generate.wse import SMALL, job, of_run, oracle, system
 
 RATES = Rates(1e12, 1e11)
 
@@ -81,6 +82,15 @@ def test_the_exchange_of_the_default_run_loads_the_links_as_estimated():
     assert round(sent.sum(axis=1).max() / 1e6, 1) == 7.7
     work = sum(each.macs for each in every)
     assert round(work.max() / work.mean(), 2) == 1.53
+
+
+@given(st.sets(st.sampled_from(parse_layers("all", SMALL)), min_size=1), st.sampled_from([1, 2, 4, 8]))
+def test_stages_of_one_node_compute_one_after_the_other(layers, stages):
+    """Those without layers are passed over: there are more than layers, or layers were left out."""
+    on = system(nodes=stages, node_grid=(1, stages), dp=1, tp=1, pp=stages, ep=1, shared_copies=1)
+    step = played(job(on=on, layers=",".join(layers)))
+    times = play(mesh(stages, 1, rate=1e300, latency_ns=0.0), step, RATES)
+    assert times.time_ns == times.compute_ns.sum()
 
 
 @pytest.mark.parametrize("name", sorted(set(SYSTEMS) - {"alone"}))

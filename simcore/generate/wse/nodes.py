@@ -80,6 +80,13 @@ def _stage_layers(job: Job, node: int) -> list[str]:
     return [name for name in job.layers if (last if name == "lm_head" else index_of(name) in held)]
 
 
+def _beside(job: Job, node: int, step: int) -> int | None:
+    """The node in the same place of the nearest stage with layers, `step` 1 behind and -1 before its own."""
+    stage, end = job.system.stage_nodes, job.system.nodes if step > 0 else -1
+    places = range(node + step * stage, end, step * stage)
+    return next((place for place in places if _stage_layers(job, place)), None)
+
+
 def operations(job: Job, step: Step, node: int, routed: Routed, *, movement: bool = True) -> Iterator[Operation]:
     """The rows of one node in one step, in the order of execution; `movement` adds those that cost nothing."""
     trains = job.phase == "train"
@@ -101,8 +108,9 @@ def operations(job: Job, step: Step, node: int, routed: Routed, *, movement: boo
 
 def _forward(job: Job, scope: Scope, layers: list[str], routed: dict[str, Exchange]) -> Iterator[Operation]:
     """The layers of the node's stage, with what comes from the stage before and goes to the one after."""
-    node, before, block = scope.node, scope.node - job.system.stage_nodes, Block(scope, layers[0])
-    if before >= 0 and (sent := _stage_layers(job, before)):  # what the previous stage sent
+    node, before, block = scope.node, _beside(job, scope.node, -1), Block(scope, layers[0])
+    if before is not None:  # what the previous stage sent
+        sent = _stage_layers(job, before)
         yield _meeting(f"{sent[-1]}_pp_barrier", before, node, Owner(sent[-1], Part.STAGES))
         source = tensor(node, f"{sent[-1]}_pp_{before}")
     else:  # this cluster's part of all queries
@@ -111,24 +119,25 @@ def _forward(job: Job, scope: Scope, layers: list[str], routed: dict[str, Exchan
         source = block.at("queries")
     for name in layers:
         source = yield from _layer(scope, name, source, routed)
-    yield from _passed(job, scope, scope.node + job.system.stage_nodes, Owner(layers[-1], Part.STAGES), source)
+    yield from _passed(scope, _beside(job, node, 1), Owner(layers[-1], Part.STAGES), source)
 
 
 def _backward(job: Job, scope: Scope, rows: list[Operation], routed: dict[str, Exchange]) -> Iterator[Operation]:
     """The same layers backwards; gradients go to the stage before."""
-    layers, after = _stage_layers(job, scope.node), scope.node + job.system.stage_nodes
-    if after < job.system.nodes and (held := _stage_layers(job, after)):
+    layers, after = _stage_layers(job, scope.node), _beside(job, scope.node, 1)
+    if after is not None:
+        held = _stage_layers(job, after)
         whose = Owner(held[0], Part.STAGES, PhaseName.INPUT_GRAD)
         yield _meeting(f"{held[0]}_pp_barrier_dgrad", scope.node, after, whose)
     own = [each for each in rows if each.of and each.of.part is not Part.STAGES and each.kind not in MOVEMENT]
     yield from backward(scope, own, routed)
     whose = Owner(layers[0], Part.STAGES, PhaseName.INPUT_GRAD)
-    yield from _passed(job, scope, scope.node - job.system.stage_nodes, whose, "", "_dgrad")
+    yield from _passed(scope, _beside(job, scope.node, -1), whose, "", "_dgrad")
 
 
-def _passed(job: Job, scope: Scope, goal: int, of: Owner, source: str, suffix: str = "") -> Iterator[Operation]:
+def _passed(scope: Scope, goal: int | None, of: Owner, source: str, suffix: str = "") -> Iterator[Operation]:
     """Send the output, or its gradient, to the node in the same place of the next stage; wait until it is there."""
-    if not 0 <= goal < job.system.nodes or not _stage_layers(job, goal):
+    if goal is None:
         return
     uid, inputs = f"{of.layer}_pp", filter(None, [source])
     yield Block(scope, uid).unicast(f"{uid}{suffix}", goal, scope.shape, *inputs)._replace(of=of)
