@@ -19,7 +19,7 @@ from simcore.report.text import wrapped
 from simcore.sweep.pictures import measure, scaling_figure, shown, study_figure, trade_figure
 from simcore.sweep.run import Row
 from simcore.sweep.study import FIGURES, SLOWDOWN
-from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY, read_rows
+from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY, gathered
 from simcore.units import format_ns
 
 
@@ -43,7 +43,7 @@ class Results:
 
 
 def read_results(folder: Path) -> Results:
-    """The results in a folder of `simcore sweep`, also while the sweep runs or after it was ended."""
+    """The results in a folder of `simcore sweep`, also while it runs, after it was ended or before `merge`."""
     if not (folder / STUDY).exists():
         raise InputError.at(str(folder), "there is no sweep here", expected=f"a folder with {STUDY} and {RESULTS}")
     with Problems() as problems:
@@ -52,7 +52,7 @@ def read_results(folder: Path) -> Results:
         if problems.found or root["schema"].choice([SCHEMA]) is None:
             raise InputError(problems.found)
         varied, keys = ([item.text() for item in root[name].sequence()] for name in ("varied", "keys"))
-    known = read_rows(folder / RESULTS)
+    known = gathered([folder])
     rows = tuple(known[key] for key in keys if key in known)
     return Results(tuple(varied), rows, len(keys) - len(rows))
 

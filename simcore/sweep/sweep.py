@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from simcore.sweep.workers import workers
 
 RESULTS = "results.jsonl"
 SHARD = "results-{}-of-{}.jsonl"
+ROWS = "results*.jsonl"
+"""The rows of a sweep and of its shards."""
 STUDY = "study.json"
 LOCKED = 1 << 40  # the byte that Windows locks: behind all rows, which others may read
 """Which rows of RESULTS belong to the study, in its order."""
@@ -47,7 +49,7 @@ def sweep(
     to a file of its own for `merge`.
     """
     results = folder / (RESULTS if shard is None else SHARD.format(*shard))
-    if not any(folder.glob("results*.jsonl")):
+    if not any(folder.glob(ROWS)):
         make_folder(folder)
     with appending(results) as append, workers(jobs, scheduler) as run:
         known = {key: row for key, row in read_rows(results).items() if not (retry and row["error"])}
@@ -78,18 +80,24 @@ def sweep(
 def merge(folder: Path, others: Sequence[Path] = ()) -> int:
     """Put the rows of all shards in `folder` and in `others` into its `results.jsonl`; how many rows there are then."""
     places = [folder, *others]
-    found = [path for place in places for path in sorted(place.glob("results*.jsonl"))]
-    if not found:
+    if not any(path for place in places for path in place.glob(ROWS)):
         raise InputError.at(str(folder), "there is no sweep here", expected=f"a folder with {SHARD.format(1, 8)}")
     if not (folder / STUDY).exists():
         raise InputError.at(str(folder), f"there is no {STUDY} here", expected="the folder of a sweep")
-    rows = {key: row for path in found for key, row in read_rows(path).items()}
+    rows = gathered(places)
     with appending(folder / RESULTS) as append:
         known = read_rows(folder / RESULTS)
         for key, row in rows.items():
             if known.get(key) != row:
                 append(row)
     return len(rows)
+
+
+def gathered(folders: Iterable[Path]) -> dict[str, Row]:
+    """Key -> row of all parts in the folders: of equal keys the last that succeeded, for failed runs are done again."""
+    paths = [path for folder in folders for path in sorted(folder.glob(ROWS))]
+    rows = [row for path in paths for row in read_rows(path).values()]
+    return {row["key"]: row for row in sorted(rows, key=lambda row: not row["error"])}
 
 
 def _describe(study: Study, folder: Path, keys: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from simcore.errors import InputError, SimulationError
 from simcore.sweep.report import read_results, render, results_csv, unbeaten
 from simcore.sweep.run import execute, tasks
 from simcore.sweep.study import Study, read_study
-from simcore.sweep.sweep import RESULTS, _lock, appending, read_rows, sweep
+from simcore.sweep.sweep import RESULTS, _lock, appending, merge, read_rows, sweep
 from simcore.sweep.workers import cores, workers
 
 STUDY = """\
@@ -370,6 +370,38 @@ def test_parts_of_a_study_merge_to_the_whole(study, tmp_path, finished, capsys):
     assert sorted(lines) == sorted(finished.splitlines())
     assert main(f"sweep merge {tmp_path / 'all'}".split()) == 0
     assert len((tmp_path / "all" / RESULTS).read_bytes().splitlines()) == len(lines)
+
+
+def test_parts_that_are_not_merged_yet_are_reported(study, tmp_path, finished, capsys):
+    assert main(f"sweep {study} -o {tmp_path} --jobs 1 --shard 1/2 -q".split()) == 0
+    part = read_results(tmp_path)
+    assert (len(part.rows), part.num_missing) == (3, 3)
+    assert main(f"sweep {study} -o {tmp_path} --jobs 1 --shard 2/2 -q".split()) == 0
+    apart = results_csv(read_results(tmp_path))
+    assert main(f"sweep merge {tmp_path}".split()) == 0
+    assert results_csv(read_results(tmp_path)) == apart
+
+
+FILES = st.sampled_from([RESULTS, "results-1-of-2.jsonl", "results-2-of-2.jsonl"])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(FILES, st.sampled_from("abc"), st.booleans()), min_size=1, max_size=8))
+def test_a_run_that_succeeded_in_any_part_is_not_lost_to_its_failures(written):
+    with TemporaryDirectory() as name:
+        folder, succeeded = Path(name), dict[str, bool]()
+        (folder / "study.json").write_text('{"schema": "simcore.sweep/1", "varied": [], "keys": ["a", "b", "c"]}')
+        for file in dict.fromkeys(file for file, _, _ in written):  # a file says last what holds in it
+            for key, succeeds in {key: succeeds for at, key, succeeds in written if at == file}.items():
+                row = {"key": key, "options": {}, "inputs": {}, "version": "1"}
+                row |= {"figures": {"time_ns": 1}, "error": ""} if succeeds else {"figures": {}, "error": "killed"}
+                with (folder / file).open("a") as lines:
+                    lines.write(json.dumps(row) + "\n")
+                succeeded[key] = succeeds or succeeded.get(key, False)
+        for _ in "once", "again":
+            assert {row["key"]: not row["error"] for row in read_results(folder).rows} == succeeded
+            assert merge(folder) == len(succeeded)
+            assert {key: not row["error"] for key, row in read_rows(folder / RESULTS).items()} == succeeded
 
 
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "2", "a/b", "1/٢"])
