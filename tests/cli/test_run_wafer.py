@@ -1,11 +1,21 @@
 """`simcore run` and `simcore generate wse faults` on workloads of the wafer-scale generator."""
 
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
 
 from simcore.cli import main
+from simcore.generate.wse.files import HEADER, row, write_lines
+from simcore.generate.wse.settings import parse_layers
+from simcore.generate.wse.source import load
 from tests.cli.test_generate_wse import MODEL, PHASE
+from tests.generate.test_wse_nodes import SYSTEMS
+from tests.generate.wse import SMALL, job, rows, system
 
 WAFER = """topology: [Mesh, Mesh]
 npus_count: [{0}, {1}]
@@ -52,6 +62,24 @@ def test_rows_and_their_specification_run_alike(simcore, spec, words):
     assert made | {"inputs": read["inputs"]} == read
     assert read == report(simcore, "out/nodes") | {"inputs": read["inputs"]}
     assert [step["tokens"] for step in made["wafer"]["steps"]] == ([8 * 16] if words else [8, 8])
+
+
+@given(data=st.data(), batch=st.integers(1, 13), prefill_len=st.integers(1, 5))
+def test_rows_tell_the_new_positions_of_the_whole_batch(data, batch, prefill_len):
+    """Whatever the phase, the layers and who shares sequences: those of the specification."""
+    phase = data.draw(st.sampled_from(["decode", "prefill", "train"]))
+    settings = SYSTEMS[data.draw(st.sampled_from(sorted(SYSTEMS)))]
+    tp, sp = data.draw(st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2)]))
+    cluster = min(settings.replica_nodes, tp * sp)
+    degrees = {"tp": tp, "sp": cluster // tp, "dp": settings.stage_nodes // cluster} if cluster % tp == 0 else {}
+    on = structs.replace(settings, **degrees) if phase != "train" or settings.dp_ffn == 1 else system(**degrees)
+    layers = ",".join(data.draw(st.sets(st.sampled_from(parse_layers("all", SMALL)), min_size=1)))
+    made = job(on=on, layers=layers, batch=batch, prefill_len=prefill_len, phase=phase)
+    step, routed, every = rows(made)
+    with TemporaryDirectory() as folder:
+        for node, held in enumerate(every):
+            write_lines(Path(folder) / f"node_{node}" / f"{step.name}.csv", [HEADER, *map(row, held)])
+        assert load(Path(folder)).steps[0].tokens == batch * step.queries
 
 
 def test_the_report_of_a_wafer_adds_up(simcore):
@@ -103,10 +131,10 @@ def test_faults_make_a_step_slower_and_a_picture(simcore, tmp_path, dead):
     (tmp_path / "spare.yaml").write_text(WAFER.format(4, 4) + "wafer: {spare_rows: 2}\n")
     words = ("--workload", "spec.yaml", "--topology", "spare.yaml", "--dead", dead, "--samples", "2")
     status, out, _ = simcore("generate", "wse", "faults", *words, "--counts", "0,2", "--json", "-o", "f.png")
-    rows = json.loads(out)["rows"]
+    found = json.loads(out)["rows"]
     assert status == 0
-    assert [row["dead"] for row in rows] == [0, 2]
-    assert rows[0]["slowdown"] == 1.0 <= rows[1]["most"]
+    assert [each["dead"] for each in found] == [0, 2]
+    assert found[0]["slowdown"] == 1.0 <= found[1]["most"]
     assert (tmp_path / "f.png").exists()
     assert simcore("generate", "wse", "faults", *words, "--counts", "0")[0] == 0
 

@@ -31,7 +31,8 @@ MOST_DIGITS = 19  # of a number of 64 bits
 _WRONG = ValueError, SyntaxError, TypeError, LookupError, AttributeError, ArithmeticError
 _UNREADABLE = (*_WRONG, MemoryError, RecursionError)
 STAND_IN = "experts: without expert_counts a log-normal stand-in says how many tokens each gets"
-UNSUMMED = ("_ar_tp", "_ar_sp")
+# Ends of names of all-reduces over the nodes with the same sequences, and over those that share their attention.
+CLUSTER, ATTENTION = ("_ffn_ar", "_dense_ar", "_head_ar"), ("_ar_tp", "_ar_sp")
 
 
 class Source(Struct, frozen=True, eq=False):
@@ -130,16 +131,20 @@ def _check_groups(file: Path, node: int, rows: list[Operation], nodes: int) -> N
 
 
 def _tokens(rows: list[list[Operation]]) -> int:
-    """New positions of the whole batch, from the rows: what the clusters of nodes all-reduce, or multiply first."""
+    """New positions of the whole batch, from the rows: what nodes multiply first, which a cluster does alike."""
     count = 0.0
     for held in rows:
-        whole = next((each for each in held if each.kind == "AllReduce" and not each.uid.endswith(UNSUMMED)), None)
-        shared = next((each for each in held if each.uid.endswith("_barrier_mc")), None)
         first = next((each for each in held if each.kind == "Linear"), None)
-        group = whole.group if whole else shared.group if shared else ()
         received = held and "_pp_barrier" in held[0].uid
-        count += first.shape[0] / max(len(group or ()), 1) if first and not received else 0
+        count += first.shape[0] / _cluster_nodes(held) if first and not received else 0
     return round(count)
+
+
+def _cluster_nodes(rows: list[Operation]) -> int:
+    """How many nodes have the sequences of one, itself counted."""
+    sums = [(each.uid, max(len(each.group or ()), 1)) for each in rows if each.kind == "AllReduce"]
+    whole = next((nodes for uid, nodes in sums if uid.endswith(CLUSTER)), None)
+    return whole or prod(next((nodes for uid, nodes in sums if uid.endswith(end)), 1) for end in ATTENTION)
 
 
 def _rows(file: Path) -> Iterator[Operation]:
