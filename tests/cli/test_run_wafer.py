@@ -153,6 +153,7 @@ def test_faults_make_a_step_slower_and_a_picture(simcore, tmp_path, dead):
         (("--workload", "far", "--topology", "wafer.yaml"), "no such node"),
         (("--workload", "odd", "--topology", "wafer.yaml"), "decode0.csv:2:"),
         (("--workload", "gap", "--topology", "wafer.yaml"), "node 1 is missing"),
+        (("--workload", "hole", "--topology", "cores.yaml"), "core 1 is missing"),
         (("--workload", "worse", "--topology", "cores.yaml"), "core_0.csv:1:"),
     ],
 )
@@ -168,9 +169,11 @@ def test_what_is_wrong_with_a_wafer_run_is_named(simcore, tmp_path, words, named
         "odd/nodes/decode/node_0/decode0.csv": header + "x_ar;AllReduce;0;0;0;16;[0, 'a'];[2, 4]\n",
         "gap/nodes/decode/node_0/decode0.csv": header,
         "gap/nodes/decode/node_2/decode0.csv": header,
+        "hole/traces/decode/node_0/decode0/core_0.csv": "",
+        "hole/traces/decode/node_0/decode0/core_2.csv": "",
         "worse/traces/decode/node_0/decode0/core_0.csv": "0 READ [3]\t\t;x\n",
     }.items():
-        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     status, _, text = simcore("run", *words)
     assert (status, "Traceback" in text) == (2, False), text

@@ -6,7 +6,7 @@ import hashlib
 import re
 import sys
 from ast import literal_eval
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
@@ -104,19 +104,19 @@ def _by_step(files: list[Path], step: int, unit: int) -> Iterator[tuple[str, lis
 
 def _node_steps(files: list[Path]) -> Iterator[NodeStep]:
     for name, held in _by_step(files, 0, 1):
-        _check_numbers(held, [_number(file.parent.name) for file in held])
+        _check_numbers(held[0].parent.parent, "node", [_number(file.parent.name) for file in held])
         rows = [list(_rows(file)) for file in held]
         for node, file in enumerate(held):
             _check_groups(file, node, rows[node], len(held))
         yield NodeStep(name, _tokens(rows), len(held), phases(rows))
 
 
-def _check_numbers(files: list[Path], numbers: list[int]) -> None:
-    """All nodes must be there."""
+def _check_numbers(folder: Path, unit: str, numbers: list[int]) -> None:
+    """All nodes, or cores of a node, must be there."""
     if numbers != list(range(len(numbers))):
         missing = next(place for place, number in enumerate([*numbers, -1]) if place != number)
-        folder = files[0].parent.parent
-        raise InputError.at(str(folder), f"node {missing} is missing", expected="nodes 0, 1, 2, ... without gaps")
+        expected = f"{unit}s 0, 1, 2, ... without gaps"
+        raise InputError.at(str(folder), f"{unit} {missing} is missing", expected=expected)
 
 
 def _check_groups(file: Path, node: int, rows: list[Operation], nodes: int) -> None:
@@ -209,13 +209,18 @@ def _count(text: str) -> int:
 
 def _core_steps(files: list[Path]) -> Iterator[CoreStep]:
     for name, held in _by_step(files, 1, 2):
-        numbers = [_number(file.parent.parent.name) for file in held]
-        _check_numbers([file.parent for file in held], list(dict.fromkeys(numbers)))
-        cores, *others = sorted({*Counter(numbers).values()})
+        nodes: dict[int, list[Path]] = defaultdict(list)
+        for file in held:
+            nodes[_number(file.parent.parent.name)].append(file)
+        phase = held[0].parent.parent.parent
+        _check_numbers(phase, "node", list(nodes))
+        for cores in nodes.values():
+            _check_numbers(cores[0].parent, "core", [_number(file.stem) for file in cores])
+        fewest, *others = sorted({*map(len, nodes.values())})
         if others:
-            message, found = "nodes have different numbers of cores", f"{cores} and {others[0]}"
-            raise InputError.at(str(held[0].parent.parent.parent), message, expected="as many in each", found=found)
-        yield CoreStep(name, 0, cores, [list(_instructions(file)) for file in held])
+            message, found = "nodes have different numbers of cores", f"{fewest} and {others[0]}"
+            raise InputError.at(str(phase), message, expected="as many in each", found=found)
+        yield CoreStep(name, 0, fewest, [list(_instructions(file)) for file in held])
 
 
 def _instructions(file: Path) -> Iterator[Instruction]:
