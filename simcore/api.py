@@ -281,7 +281,7 @@ def play(
         return _run(_Source(workload, ""), "", machine, place, str(system or ""), rules, asked)
     found = _find_workload(str(workload))
     if _is_wafer(found):
-        return _run_wafer(found, (str(workload), place), machine, rules, asked)
+        return _run_wafer(found, (str(workload), place, str(system or "")), machine, rules, asked)
     if not asked.comm_groups:
         asked = replace(asked, comm_groups=library.groups_of(found))
     source = _read_workload(found, machine.npus, asked)
@@ -441,17 +441,20 @@ def told(asked: RunOptions) -> dict[str, Option]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
 
-def _run_wafer(path: Path, given: tuple[str, str], machine: Topology, rules: Profile, asked: RunOptions) -> Report:
-    """Play the steps of the wafer-scale generator; InputError for an option that they do not take."""
+def _run_wafer(path: Path, given: tuple[str, str, str], machine: Topology, rules: Profile, asked: RunOptions) -> Report:
+    """Play the steps of the wafer-scale generator; InputError for an option that they do not take, which a system is.
+
+    `given` names workload, topology and system, "" where there is none.
+    """
     from simcore.compute.accelerators import accelerator
     from simcore.generate.wse import source as wse
     from simcore.wafer.run import simulate_wafer
     from simcore.wafer.steps import Rates
     from simcore.workload.wafer import NodeStep
 
-    for option, _ in asked.changed():
-        if not option.metadata.get("wafer"):
-            raise InputError.at(spelled(option.name), "does not go with a workload of the wafer-scale generator")
+    refused = [spelled(option.name) for option, _ in asked.changed() if not option.metadata.get("wafer")]
+    for option in ["--system"] * bool(given[2]) + refused:
+        raise InputError.at(option, "does not go with a workload of the wafer-scale generator")
     factors, mode = straggler_factors(asked.straggler, machine), network_of(asked.network, rules)
     settings = settings_of(asked, mode, factors)
     if mode in ("fair", "queued"):

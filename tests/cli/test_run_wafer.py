@@ -75,7 +75,7 @@ def test_rows_tell_the_new_positions_of_the_whole_batch(data, batch, prefill_len
     on = structs.replace(settings, **degrees) if phase != "train" or settings.dp_ffn == 1 else system(**degrees)
     layers = ",".join(data.draw(st.sets(st.sampled_from(parse_layers("all", SMALL)), min_size=1)))
     made = job(on=on, layers=layers, batch=batch, prefill_len=prefill_len, phase=phase)
-    step, routed, every = rows(made)
+    step, _, every = rows(made)
     with TemporaryDirectory() as folder:
         for node, held in enumerate(every):
             write_lines(Path(folder) / f"node_{node}" / f"{step.name}.csv", [HEADER, *map(row, held)])
@@ -149,6 +149,7 @@ def test_faults_make_a_step_slower_and_a_picture(simcore, tmp_path, dead):
         (("--workload", "spec.yaml", "--topology", "wafer.yaml", "--npu", "none"), "no such accelerator"),
         (("--workload", "spec.yaml", "--topology", "wafer.yaml", "--iterations", "2"), "--iterations"),
         (("--workload", "spec.yaml", "--topology", "wafer.yaml", "--profile", "astra-sim-2"), "--profile"),
+        (("--workload", "spec.yaml", "--topology", "wafer.yaml", "--system", "system.json"), "--system"),
         (("--workload", "bad", "--topology", "wafer.yaml"), "decode0.csv:2:"),
         (("--workload", "far", "--topology", "wafer.yaml"), "no such node"),
         (("--workload", "odd", "--topology", "wafer.yaml"), "decode0.csv:2:"),
