@@ -1,6 +1,7 @@
 """`simcore run` and `simcore generate wse faults` on workloads of the wafer-scale generator."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,7 +16,7 @@ from simcore.generate.wse.settings import parse_layers
 from simcore.generate.wse.source import load
 from tests.cli.test_generate_wse import MODEL, PHASE
 from tests.generate.test_wse_nodes import SYSTEMS
-from tests.generate.wse import SMALL, job, rows, system
+from tests.generate.wse import SMALL, SMALL_LLAMA, job, rows, system
 
 WAFER = """topology: [Mesh, Mesh]
 npus_count: [{0}, {1}]
@@ -74,7 +75,8 @@ def test_rows_tell_the_new_positions_of_the_whole_batch(data, batch, prefill_len
     degrees = {"tp": tp, "sp": cluster // tp, "dp": settings.stage_nodes // cluster} if cluster % tp == 0 else {}
     on = structs.replace(settings, **degrees) if phase != "train" or settings.dp_ffn == 1 else system(**degrees)
     layers = ",".join(data.draw(st.sets(st.sampled_from(parse_layers("all", SMALL)), min_size=1)))
-    made = job(on=on, layers=layers, batch=batch, prefill_len=prefill_len, phase=phase)
+    shape = data.draw(st.sampled_from([SMALL, SMALL_LLAMA, replace(SMALL_LLAMA, parallel_block=True)]))
+    made = job(shape, on, layers, batch=batch, prefill_len=prefill_len, phase=phase)
     step, _, every = rows(made)
     with TemporaryDirectory() as folder:
         for node, held in enumerate(every):

@@ -14,6 +14,7 @@ from msgspec import structs
 from simcore.errors import InputError
 from simcore.generate.wse.files import dimensions, row
 from simcore.generate.wse.nodes import exchanges, footprint_bytes, operations, steps, totals
+from simcore.generate.wse.operations import MOVEMENT
 from simcore.generate.wse.routing import draw, read_counts, read_routing
 from simcore.generate.wse.settings import own_batches, read_system, split
 from simcore.model.huggingface import configuration
@@ -180,6 +181,23 @@ def test_pipeline_stages_hold_all_layers_once():
     assert one == sum(op.macs for held in rows(piped)[2] for op in held)
     sent = [op for held in rows(piped)[2] for op in held if op.uid.endswith("_pp")]
     assert [(op.group, op.network_bytes) for op in sent] == [((node,), 8 * 64 * 2) for node in (4, 5, 6, 7)]
+
+
+@pytest.mark.parametrize("phase", ["decode", "prefill", "train"])
+@given(tp=st.sampled_from([1, 2, 4, 8]), sp=st.sampled_from([1, 2]), batch=st.integers(1, 9))
+def test_attention_and_feed_forward_side_by_side_have_one_sum(phase, tp, sp, batch):
+    """Of their outputs, and one of the gradients of their input (GPT-J's block); all else is as one after the other."""
+    cluster = min(8, tp * sp)
+    on = system(tp=tp, sp=cluster // tp, dp=8 // cluster, ep=1, tp_ffn=8, shared_copies=1)
+    parts = [
+        Counter((op.uid, op.macs, op.hbm_bytes, op.group) for op in held if op.kind not in MOVEMENT)
+        for shape in (SMALL_LLAMA, replace(SMALL_LLAMA, parallel_block=True))
+        for held in rows(job(shape, on, batch=batch, phase=phase))[2][:1]
+    ]
+    ends = ("_ar_tp", "_ar_tp_dgrad") if phase == "train" else ("_ar_tp",)
+    names = sorted(uid for uid, *_ in parts[0] - parts[1])
+    assert not parts[1] - parts[0]
+    assert names == sorted(f"decode{layer}_attn{end}" for layer in range(4) for end in ends if tp > 1)
 
 
 def test_sliced_experts_do_the_work_of_whole_ones():

@@ -136,6 +136,10 @@ class Scope(Struct, frozen=True, dict=True):
         every = self.step.context + self.step.queries
         return min(self.model.kind(index_of(layer)).window or every, every)
 
+    def beside(self, layer: str) -> bool:
+        """Whether attention and feed-forward part of a layer read the same input: their outputs have one sum."""
+        return self.model.parallel_block and layer != "lm_head" and self.model.dense(index_of(layer))
+
     @cached_property
     def tokens(self) -> int:
         """Rows of every local activation: sequences times positions."""

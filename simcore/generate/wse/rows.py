@@ -68,13 +68,13 @@ def _several(scope: Scope, *groups: str) -> set[str]:
 
 
 def attention(scope: Scope, layer: str, source: str) -> Rows:
-    """Rows from the layer's input to the all-reduced output projection.
+    """Rows from the layer's input to the all-reduced output projection; the feed-forward part beside it sums for both.
 
     Latent attention absorbs its up-projections in decode and keeps them in prefill, as DeepSeek-V3's own code does.
     With more nodes than heads of keys, those of grouped attention are repeated.
     """
     model, system, step, shape = scope.model, scope.system, scope.step, scope.model.latent
-    has = _several(scope, "tp", "sp")
+    has = _several(scope, "sp") if scope.beside(layer) else _several(scope, "tp", "sp")
     heads = ceil(model.heads / system.tp)
     if shape is None:
         window = scope.window(layer)

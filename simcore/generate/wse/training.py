@@ -10,6 +10,7 @@ the way they came. Nothing is recomputed, and the optimizer is not part of the s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import groupby
 from math import prod
 
@@ -30,7 +31,8 @@ def backward(scope: Scope, rows: list[Operation], routed: dict[str, Exchange]) -
     layers = [(name, list(held)) for name, held in groupby(rows, lambda each: _owner(each).layer)]
     source = tensor(scope.node, "loss_gradient")
     for name, held in reversed(layers):
-        blocks = [(attends, list(part)) for attends, part in groupby(held, _attends)]
+        one = partial(_attends, beside=scope.beside(name))
+        blocks = [(attends, list(part)) for attends, part in groupby(held, one)]
         for attends, part in reversed(blocks):
             made = list(_input_gradients(scope, name, part, None if attends else routed.get(name)))
             whose = Owner(name, None, PhaseName.INPUT_GRAD)
@@ -48,8 +50,9 @@ def _owner(row: Operation) -> Owner:
     return row.of
 
 
-def _attends(row: Operation) -> bool:
-    return _owner(row).part is Part.ATTENTION
+def _attends(row: Operation, *, beside: bool = False) -> bool:
+    """Whether a row is of a layer's attention, or of what stands beside it."""
+    return beside or _owner(row).part is Part.ATTENTION
 
 
 def _input_gradients(scope: Scope, layer: str, rows: list[Operation], exchange: Exchange | None) -> Iterator[Operation]:
