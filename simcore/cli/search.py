@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from simcore.cli.command import emit
@@ -51,7 +52,8 @@ def _words(asked: Study, plan: Plan) -> Iterator[str]:
     by_itself = asked.model.experts is not None and plan.tp > 1
     usual = Plan(plan.world_size, plan.seq, global_batch=0, sequence_parallel=by_itself, **asked.cluster.software.usual)
     unsaid = {name for name, _ in idle(asked.model, plan, (field.name for field in fields(plan)))}
-    yield f"simcore predict --model {asked.names[0] or 'MODEL.yaml'} --cluster {asked.names[1] or 'CLUSTER.yaml'}"
+    model, cluster = asked.names
+    yield f"simcore predict --model {quote(model or 'MODEL.yaml')} --cluster {quote(cluster or 'CLUSTER.yaml')}"
     yield f"--accelerators {plan.world_size} --seq {plan.seq}"
     for one in options_of("plan"):
         name = str(one.name)

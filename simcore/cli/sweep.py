@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from shlex import quote
 
 from simcore.cli.command import emit, terminal_width, warn
 from simcore.errors import InputError, wrong
@@ -30,7 +31,8 @@ def start(
     failures = [str(row["error"]) for row in rows if row["error"]]
     if failures:
         warn(f"the first run that failed: {failures[0]}")
-    then = f"simcore sweep merge {folder} when all parts are done" if part else f"simcore sweep report {folder}"
+    place = quote(str(folder))
+    then = f"simcore sweep merge {place} when all parts are done" if part else f"simcore sweep report {place}"
     document = {"schema": "simcore.sweep/1", "runs": len(rows), "failed": len(failures), "folder": str(folder)}
     emit(document, f"{len(rows)} runs, {len(failures)} failed; next: {then}")
 
@@ -50,7 +52,7 @@ def merge(folders: tuple[str, ...]) -> None:
     """Put the rows of all shards into the first of FOLDERS; the others may be copies from other machines."""
     count = merged(Path(folders[0]), [Path(each) for each in folders[1:]])
     document = {"schema": "simcore.sweep/1", "runs": count, "folder": str(folders[0])}
-    emit(document, f"{count} runs; next: simcore sweep report {folders[0]}")
+    emit(document, f"{count} runs; next: simcore sweep report {quote(folders[0])}")
 
 
 def report(folder: str, rows: int, pareto: tuple[str, str] | None) -> None:

@@ -1,6 +1,7 @@
 import json
 import logging
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -402,6 +403,15 @@ def test_a_run_that_succeeded_in_any_part_is_not_lost_to_its_failures(written):
             assert {row["key"]: not row["error"] for row in read_results(folder).rows} == succeeded
             assert merge(folder) == len(succeeded)
             assert {key: not row["error"] for key, row in read_rows(folder / RESULTS).items()} == succeeded
+
+
+def test_the_next_command_that_is_told_can_be_typed(study, tmp_path, capsys):
+    folder = str(tmp_path / "Anna's results")
+    told = []
+    for command in ["sweep", str(study), "--shard", "1/6", "-o"], ["sweep", str(study), "-o"], ["sweep", "merge"]:
+        assert main([*command, folder]) == 0
+        told.append(shlex.split(capsys.readouterr().out.partition("next: ")[2])[:4])
+    assert told == [["simcore", "sweep", verb, folder] for verb in ("merge", "report", "report")]
 
 
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "2", "a/b", "1/٢"])
