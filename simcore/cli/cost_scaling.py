@@ -29,7 +29,8 @@ def command(**values: Any) -> None:
     document = {"model": asdict(model), "spreads": [{"devices": one.degrees.devices, **asdict(one)} for one in found]}
     best = min(found, key=lambda one: one.train_s)
     devices = f"{best.degrees.devices:,.0f} devices of {values['chip']} chips"
-    answer = f"The fastest run takes {duration(best.train_s)} on {devices}, {best.utilization:.1%} of their peak."
+    run = "The run" if values["fixed"] else "The fastest run"
+    answer = f"{run} takes {duration(best.train_s)} on {devices}, {best.utilization:.1%} of their peak."
     emit(document, lambda: "\n".join([answer, "", *_lines(model, _doublings(found))]))
 
 

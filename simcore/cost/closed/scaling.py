@@ -90,13 +90,16 @@ class Spread:
 
 
 def model_for(training_flop: float) -> Model:
-    """The model that `training_flop` trains best; batch and depth grow with its sixth root.
+    """The model that `training_flop` trains best; batch and depth grow with its sixth root. InputError: no layer of it.
 
     >>> f"{model_for(1e25).parameters:.3e}"
     '2.887e+11'
     """
     parameters, scale = sqrt(training_flop / (6 * TOKENS_PER_PARAMETER)), (training_flop / 1e25) ** (1 / 6)
     layers = 120 * scale
+    if layers < 1:
+        message, least = f"the model that this trains best has {layers:g} layers", training_flop / layers**6
+        raise InputError.at("--training_flop", message, expected=f"at least {least:.3g}", found=f"{training_flop:g}")
     width = sqrt(parameters / (2 * HIDDEN_FACTOR * layers))
     return Model(parameters, TOKENS_PER_PARAMETER * parameters, 2048**2 * scale, layers, width)
 

@@ -61,6 +61,14 @@ def test_degrees_that_make_no_sense_are_refused():
         evaluate(model_for(1e25), DEVICES["H100"], Degrees(dp=0.5))
 
 
+@pytest.mark.parametrize("how", [(), ("--fixed",)])
+@pytest.mark.parametrize(("flop", "layers"), [("1", 0.0081755), ("3.34e12", 0.999553)])
+def test_so_little_arithmetic_that_no_layer_is_left_is_what_is_refused(how, flop, layers, capsys):
+    assert main(["cost", "scaling", "--training_flop", flop, *how]) == 2
+    assert f"--training_flop: error: the model that this trains best has {layers:g} layers" in capsys.readouterr().err
+    assert main(["cost", "scaling", "--training_flop", "3.35e12", "--max_devices", "2"]) == 0
+
+
 def test_the_command_prints_a_line_for_every_doubling(capsys):
     assert main(["cost", "scaling", "--training_flop", "1e26", "--max_devices", "1000"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -71,6 +79,8 @@ def test_the_command_prints_a_line_for_every_doubling(capsys):
 
 def test_given_degrees_are_not_searched(capsys):
     command = "cost scaling --training_flop 4e26 --chips_per_device 32 --network_bandwidth 5e9 --pp 16 --dp 64"
+    assert main([*command.split(), "--n_microbatches", "128", "--fixed"]) == 0
+    assert capsys.readouterr().out.startswith("The run takes")
     assert main([*command.split(), "--n_microbatches", "128", "--fixed", "--json"]) == 0
     (spread,) = json.loads(capsys.readouterr().out)["spreads"]
     assert spread["batch_s"] == pytest.approx(90.00557366308193)
