@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from simcore.errors import InputError
+from simcore.generate.wse.exchange import Exchange
 from simcore.generate.wse.files import dimensions, row
 from simcore.generate.wse.nodes import exchanges, footprint_bytes, operations, steps, totals
 from simcore.generate.wse.operations import MOVEMENT
@@ -225,6 +227,26 @@ def test_the_footprint_holds_every_expert_whatever_the_routing():
     assert seeds[0] == seeds[1]
     one_more = footprint_bytes(job(decode_len=2), list(range(8)))
     assert [after - before for before, after in zip(seeds[0], one_more, strict=True)] == [4 * 4 * 20 * 2] * 8
+
+
+@given(st.sampled_from(sorted(set(SYSTEMS) - {"pipeline"})), st.integers(1, 40))
+def test_the_footprint_has_all_experts_and_copies_in_a_wafer_s_memory(name, batch):
+    """Each routed expert once on every copy of the experts, the shared expert as often as there are copies of it."""
+    on, nodes = SYSTEMS[name], range(SYSTEMS[name].nodes)
+    held = sum(footprint_bytes(job(on=on, batch=batch, layers="decode1"), list(nodes)))
+    bare = replace(SMALL, experts=None)
+    attention = sum(footprint_bytes(job(bare, on, batch=batch, layers="decode1"), list(nodes)))
+    dense = ceil(bare.ffn / on.cluster_nodes) * on.nodes
+    experts = 32 * on.dp_ffn * (16 + on.shared_copies)
+    assert held - attention == 2 * 64 * (16 * on.nodes + 3 * (experts - dense))
+
+
+def test_the_number_of_clusters_does_not_make_a_footprint_dear(monkeypatch):
+    """It looks at as few tokens as there must be, not at those for each cluster of nodes."""
+    seen, of = [], Exchange.of
+    monkeypatch.setattr(Exchange, "of", lambda *given: seen.append(given[0].shape[1]) or of(*given))
+    footprint_bytes(job(on=system(nodes=64, node_grid=(8, 8), dp=64, tp=1, ep=64), batch=8), [0])
+    assert seen == [64]
 
 
 def test_the_substitute_of_the_empirical_counts_spreads_as_measured():

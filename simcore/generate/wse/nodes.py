@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 
 import numpy as np
 from msgspec import Struct
@@ -175,10 +176,12 @@ def footprint_bytes(job: Job, nodes: list[int]) -> list[int]:
     """Weights and cache of each node at the end of decoding: all its experts, without the head."""
     step = Step("decode", job.prefill_len + job.decode_len, 1)
     layers = tuple(name for name in job.layers if name != "lm_head")
-    resting = replace(job, layers=layers, phase="decode")
+    system = replace(job.system, exchange="allgather")  # looks at no token by itself
+    resting = replace(job, layers=layers, phase="decode", system=system)
     routed: Routed = {}
     if experts := job.model.experts:  # every expert and every copy has a token, so that all weights are counted
-        rows = max(experts.count, job.batch, job.system.stage_nodes) * job.system.dp
-        everyone = Exchange.of(np.arange(rows).reshape(1, rows, 1) % experts.count, experts, job.system)
+        many = max(experts.count * system.dp_ffn, system.stage_nodes)
+        rows = ceil(many / system.dp) * system.dp  # as many in each cluster
+        everyone = Exchange.of(np.arange(rows).reshape(1, rows, 1) % experts.count, experts, system)
         routed = {name: everyone for name in layers if not job.model.dense(index_of(name))}
     return [total[0] for total in totals(resting, step, nodes, routed)]
