@@ -328,6 +328,7 @@ def _settings(**changes):
     ("changes", "words"),
     [
         ({"node_grid": [3, 3]}, "rows x columns"),
+        ({"core_grid": [1 << 15, 2]}, "at most 32,768"),
         ({"dp_ffn": 4, "ep": 2}, "a multiple of tp_attn"),
         ({"dp_ffn": 2, "ep": 4, "n_redundant_shared_exp": 5}, "at most one copy"),
         ({"ep": 4, "tp_ffn": 2}, "1 when ep > 1"),

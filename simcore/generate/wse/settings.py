@@ -65,6 +65,7 @@ class System(Struct, frozen=True):
 DEGREES = {"nodes": "num_nodes", "dp": "dp_attn", "tp": "tp_attn", "shared_copies": "n_redundant_shared_exp"}
 DEGREES |= {name: name for name in ("sp", "pp", "dp_ffn", "tp_ffn", "ep")}
 GRIDS = ("node_grid", "core_grid")
+MOST_CORES = 1 << 15  # of a node: the number of a bank has 16 bits
 ROUTING = ["identical", "uniform", "empirical_mmlu"]
 EXCHANGES = ["alltoall", "allgather", "multicast"]
 
@@ -96,6 +97,8 @@ def read_system(path: str | Path, phase: str) -> System:
             raise InputError(problems.found)
         degrees = {key: part[key].integer(1) for key in DEGREES.values()}
         grids = {key: _grid(part[key]) for key in GRIDS}
+        if (cores := prod(grids["core_grid"])) > MOST_CORES:
+            part["core_grid"].problem("more cores than a node may have", f"at most {MOST_CORES:,}", f"{cores:,}")
         routing, exchange = part["expert_workload_model"].choice(ROUTING), part["moe_comm"].choice(EXCHANGES)
         if not problems.found:
             _check(part, degrees, grids["node_grid"], trains=trains)
