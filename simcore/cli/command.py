@@ -188,11 +188,11 @@ class Group(click.Group):
             formatter.write_dl([(name, text) for name, (text, _) in self._within.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The words, the usual command put in; of none the help, which is no error."""
-        if not args:
+        """The words, the usual command put in; of none the help, which is no error (a shell completes the first)."""
+        if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit()
-        if self._usual and args[0] not in {*self._within, *ctx.help_option_names}:
+        if self._usual and args and args[0] not in {*self._within, *ctx.help_option_names}:
             args = [self._usual, *args]
         return super().parse_args(ctx, args)
 

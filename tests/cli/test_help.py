@@ -198,10 +198,22 @@ def test_shells_can_complete(shell, monkeypatch, capsys):
     assert "_SIMCORE_COMPLETE" in capsys.readouterr().out
 
 
-def test_names_of_shipped_examples_are_completed(monkeypatch, capsys):
+def completed(words: str, monkeypatch, capsys) -> list[str]:
+    """What bash offers for the last of the words."""
     monkeypatch.setenv("_SIMCORE_COMPLETE", "bash_complete")
-    monkeypatch.setenv("COMP_WORDS", "simcore run --topology torus")
-    monkeypatch.setenv("COMP_CWORD", "3")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
     with pytest.raises(SystemExit, match="0"):
         main([])
-    assert "plain,torus_4x4x4" in capsys.readouterr().out
+    return [line.removeprefix("plain,") for line in capsys.readouterr().out.splitlines()]
+
+
+def test_names_of_shipped_examples_are_completed(monkeypatch, capsys):
+    assert completed("simcore run --topology torus", monkeypatch, capsys) == ["torus_4x4x4"]
+
+
+@pytest.mark.parametrize("path", [path for path in TREE if path not in LEAVES], ids=" ".join)
+def test_commands_are_completed_from_none_of_their_letters_on(path, monkeypatch, capsys):
+    names = TREE[path].list_commands(click.Context(TREE[path], info_name=path[-1]))
+    assert completed(" ".join((*path, "")), monkeypatch, capsys) == names
+    assert names[-1] in completed(" ".join((*path, names[-1][:2])), monkeypatch, capsys)
