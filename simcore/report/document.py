@@ -296,8 +296,11 @@ class ReportDocument(TypedDict):
 
 
 def encode(document: Mapping[str, object]) -> str:
-    """JSON as all our files hold it: keys sorted, indented by one, NaN refused, a line break at the end."""
+    """JSON as all our files hold it: keys sorted, indented by one, NaN refused, a line break at the end.
+
+    What is no UTF-8, as bytes of a path may be, is a question mark.
+    """
     import msgspec
 
-    plain = json.dumps(document, sort_keys=True, allow_nan=False, ensure_ascii=False)
-    return msgspec.json.format(plain, indent=1) + "\n"  # ten times as fast as json's own indent
+    plain = json.dumps(document, sort_keys=True, allow_nan=False, ensure_ascii=False).encode(errors="replace")
+    return msgspec.json.format(plain, indent=1).decode() + "\n"  # ten times as fast as json's own indent

@@ -34,11 +34,17 @@ Asked = Mapping[str, tuple[str | None, int]]  # phase -> (collective, bytes) of 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A file the run read: its role (workload, topology, ...), its path as given, its SHA-256 in hexadecimal."""
+    """A file the run read: its role (workload, topology, ...), its path as given, its SHA-256 in hexadecimal.
+
+    Bytes of the path that are no UTF-8 are question marks: documents cannot hold them.
+    """
 
     role: str
     path: str
     sha256: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", self.path.encode(errors="replace").decode())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

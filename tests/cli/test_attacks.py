@@ -4,6 +4,7 @@ import io
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import threading
@@ -412,6 +413,27 @@ def test_letters_that_the_output_cannot_take_are_escaped(tmp_path):
     words = [sys.executable, "-m", "simcore", "run", "--workload", f"{tmp_path}/w.txt", "--topology", "ring8", "--json"]
     made = subprocess.run(words, env={**os.environ, "PYTHONIOENCODING": "cp1252"}, capture_output=True)
     assert json.loads(made.stdout.decode("cp1252"))["layers"][0]["name"] == "é→"
+
+
+@linux
+@pytest.mark.parametrize("output", ["", "-o new", "--timeline t.png", "--timeline t.svg --links l.png"])
+def test_the_path_of_an_input_may_be_no_utf_8(output, tmp_path, monkeypatch, capsys):
+    """A name in Latin-1, say."""
+    workloads = Path("workloads").resolve()
+    monkeypatch.chdir(tmp_path)
+    named = os.fsdecode(b"d\xe9")
+    shutil.copytree(workloads, named)
+    words = ["run", "--workload", f"{named}/dlrm.txt", "--topology", "ring8", "--json", "-q", *output.split()]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["inputs"][0]["path"] == "d?/dlrm.txt"
+
+
+@linux
+def test_the_path_of_a_trace_may_be_no_utf_8(tmp_path, capsys):
+    path = tmp_path / os.fsdecode(b"d\xe9.json.gz")
+    shutil.copy("docs/traces/rank0.json.gz", path)
+    assert main(["replay", str(path), "--json", "-q"]) == 0
+    assert "d?.json.gz" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("role", ["workload", "topology", "system"])
