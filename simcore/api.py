@@ -511,6 +511,8 @@ def _read_rows(path: Path, dialect: Dialect | None, npu: str = "") -> tuple[Work
     if not piped and str(path) != STANDARD_INPUT:
         return program(path, dialect, npu), sha256(path)
     _refuse_preset(npu)
+    if not piped and sys.stdin is None:
+        raise InputError.at("<stdin>", "standard input is closed", expected="a text workload")
     content = read_text(path) if piped else sys.stdin.read()
     parsed = text.parse(content, str(path) if piped else "<stdin>", dialect)
     return parsed, hashlib.sha256(content.encode()).hexdigest()

@@ -35,14 +35,15 @@ PHASE_WORDS = {
 }
 
 
-def use_colour(stream: TextIO) -> bool:
-    """Whether a stream wants colour: a terminal, and NO_COLOR not set."""
-    return stream.isatty() and not os.environ.get("NO_COLOR")
+def use_colour(stream: TextIO | None) -> bool:
+    """Whether a stream, None where it was closed, wants colour: a terminal, and NO_COLOR not set."""
+    return stream is not None and stream.isatty() and not os.environ.get("NO_COLOR")
 
 
-def terminal_width(stream: TextIO) -> int:
-    """Columns of the terminal; 80 where the stream is a file."""
-    return max(60, min(shutil.get_terminal_size((80, 24)).columns, 160)) if stream.isatty() else 80
+def terminal_width(stream: TextIO | None) -> int:
+    """Columns of the terminal; 80 where the stream is a file, or was closed."""
+    on_terminal = stream is not None and stream.isatty()
+    return max(60, min(shutil.get_terminal_size((80, 24)).columns, 160)) if on_terminal else 80
 
 
 def render(

@@ -160,6 +160,14 @@ def test_a_process_whose_output_is_full_or_closed_ends_in_good_order(shell, stat
     assert (done.returncode, "Exception" in done.stderr) == (status, False)
 
 
+@linux
+@pytest.mark.parametrize(("shell", "status"), [("dlrm >&-", 0), ("dlrm 2>&-", 0), ("- <&-", 2)])
+def test_a_run_with_a_closed_stream_ends_in_good_order(shell, status):
+    words = ["sh", "-c", f"{sys.executable} -m simcore run --topology ring8 --workload {shell}"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (status, False)
+
+
 def test_a_name_cannot_become_a_spreadsheets_formula():
     assert Table("", columns("name"), [["=cmd|' /C calc'!A0"], ["-1.5"], [None], [-2], ["a\x1b[2J"]]).csv() == (
         "name\n'=cmd|' /C calc'!A0\n-1.5\n\"\"\n-2\na?[2J\n"
