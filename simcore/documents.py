@@ -11,6 +11,7 @@ import math
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,7 +45,7 @@ class Node:
     def given(cls, name: str, value: object, place: str, problems: Problems) -> Node:
         """A value that stands in no file but was given in Python or typed, where `place` says."""
         several = isinstance(value, list | tuple)
-        node = cls(name, [*value] if several else value, 0, 0, place, [], problems)  # type: ignore[misc]
+        node = cls(name, [*value] if several else _plain(value), 0, 0, place, [], problems)  # type: ignore[misc]
         node.items = [cls.given(name, item, place, problems) for item in node.value] if several else []  # type: ignore[attr-defined]
         return node
 
@@ -212,6 +213,13 @@ def placed(error: InputError, entries: Iterable[Node], otherwise: Node | None = 
         node = None if problem.location.line else next(about, otherwise)
         told.append(node.blamed(problem) if node else problem)
     return InputError(told)
+
+
+def _plain(value: object) -> object:
+    """A number of another library, as NumPy's, as one of Python's; all else as it is."""
+    if isinstance(value, bool | int | float):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value) if isinstance(value, Real) else value
 
 
 def tell_at_options(error: InputError, given: Iterable[tuple[str, object]]) -> None:

@@ -105,6 +105,7 @@ def plan_word(name: str, node: Node, choices: list[str] | None = None) -> Any:
     return number
 
 
+_NEEDED = ("world_size", "seq")
 _NUMBERS: dict[str, Sequence[object]] = {"gradient_bytes": GRADIENT_BYTES, "zero": ZERO_LEVELS}
 
 
@@ -188,11 +189,11 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
     The batch, where it is left out, is a micro-batch for every replica and stage. InputError where degrees do not
     multiply to the accelerators, or do not divide what they split.
     """
-    _check_words({"world_size": accelerators, **words})
+    words = _read_words({"world_size": accelerators, **words})
     chosen = {"dtype": cluster.device.wide_dtype, **cluster.software.usual, **words}
     asked = chosen.pop("dp", None)
-    plan = Plan(accelerators, chosen.pop("seq"), **chosen)
-    product = plan.tp * plan.cp * plan.pp
+    plan = Plan(**chosen)
+    accelerators, product = plan.world_size, plan.tp * plan.cp * plan.pp
     dp = asked or max(1, accelerators // product)
     if product * dp != accelerators:
         degrees = f"tp {plan.tp} x cp {plan.cp} x pp {plan.pp} x dp {dp} = {product * dp}"
@@ -213,16 +214,19 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
     return plan
 
 
-def _check_words(words: Mapping[str, Any]) -> None:
-    """InputError for words that are none of a plan's, or say what they cannot."""
+def _read_words(words: Mapping[str, Any]) -> dict[str, Any]:
+    """What words mean, None nothing; InputError for those that are none of a plan's, or say what they cannot."""
+    read_words: dict[str, Any] = {}
     with Problems() as problems:
         for name, value in words.items():
             place = spelled("accelerators" if name == "world_size" else name)
             if name not in _types(Plan) and name != "dp":
                 expected = closest(name, [*_types(Plan), "dp"])
                 problems.add(Problem(Location(place), "there is no such option", expected=expected))
-            elif value is not None:
-                plan_word("tp" if name == "dp" else name, Node.given(place[2:], value, place, problems))
+            elif value is not None or name in _NEEDED:
+                node = Node.given(place[2:], value, place, problems)
+                read_words[name] = plan_word("tp" if name == "dp" else name, node)
+    return read_words
 
 
 def check_size(cluster: Cluster, accelerators: int) -> None:

@@ -1,5 +1,6 @@
 """Clusters that a file describes."""
 
+import numpy as np
 import pytest
 
 import simcore
@@ -102,3 +103,27 @@ def test_tensor_ranks_of_experts_share_the_tokens_unless_the_plan_says_otherwise
         for more in ({}, {"sequence_parallel": True})
     )
     assert silent == said
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"offload": ["optimizer"]}, {"offload": ("optimizer",)}),
+        ({"pp": 2, "cuts": [15, 17]}, {"pp": 2, "cuts": (15, 17)}),
+        ({"tp": np.int64(8), "zero": np.int8(1), "offload_layers": None}, {"tp": 8, "zero": 1}),
+        ({"tp": None, "dtype": None, "dp": None}, {}),
+        ({"sequence_parallel": np.True_, "tp": 8.0}, {"sequence_parallel": True, "tp": 8}),
+    ],
+    ids=str,
+)
+def test_words_from_python_mean_what_a_plan_holds(given, meant):
+    plain = simcore.predict("llama-3-8b", "h100", 8, 8192, **meant)
+    found = simcore.predict("llama-3-8b", "h100", np.int32(8), np.uint16(8192), **given)
+    assert (found.plan, found.step_s) == (plain.plan, plain.step_s)
+    assert {type(value) for value in vars(found.plan).values()} <= {int, float, bool, str, tuple}
+
+
+@pytest.mark.parametrize("given", [{"accelerators": None}, {"seq": None}, {"seq": []}, {"tp": {}}, {"offload": [[]]}])
+def test_words_from_python_that_mean_nothing_are_refused(given):
+    with pytest.raises(InputError, match=f"--{next(iter(given))}"):
+        simcore.predict("llama-3-8b", "h100", **{"accelerators": 8, "seq": 8192, **given})
