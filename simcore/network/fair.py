@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -250,8 +251,9 @@ class FairShare(LinkNetwork):
         after(self.env, max(whole_ns(first_s * 1e9), 0), partial(self._end, pool, pool.version))
 
     def _rate_alone(self, route: tuple[int, ...]) -> tuple[float, list[int]]:
-        """Of a transfer that shares its links with none."""
-        return min(self._rates[link] for link in route), list(dict.fromkeys(route))
+        """Of a transfer that shares its links with none but those that it stands for: it takes a link once for each."""
+        taken = Counter(route)
+        return min(self._rates[link] / times for link, times in taken.items()), list(taken)
 
     def _shares_of(self, _slow: tuple[int, ...], taken: tuple[tuple[int, ...], ...]) -> tuple[list[float], list[int]]:
         """Rates of transfers that take such routes while some faults slow links, and the links that they use."""

@@ -4,6 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simcore.network.fair import FairShare
+from simcore.network.instant import Environment
 from simcore.network.parts import FoldedLinks
 from simcore.network.topology.grid import coordinates
 from simcore.network.topology.kinds import FABRICS
@@ -28,6 +30,22 @@ def test_a_message_so_far_on_takes_the_same_folded_links_from_everywhere(topolog
     offset = data.draw(st.integers(0, topology.npus - 1))
     ways = {links.route(npu, shifted(topology, npu, offset)) for npu in range(topology.npus)}
     assert len(ways) == 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(["Ring", "Switch"]), st.integers(4, 9), st.integers(1, 8), st.integers(1, 1 << 20))
+def test_a_message_that_shares_fair_links_with_those_it_stands_for_takes_as_long_as_they_do(kind, npus, hop, size):
+    whole = LinkGraph(Topology((Dimension(kind, npus, 1e9, 7.0),)))
+
+    def played(links, senders):
+        env = Environment()
+        network = FairShare(env, links)
+        for npu in range(senders):
+            network.send(npu, (npu + hop) % npus, size, npu, lambda: None)
+        env.run()
+        return env.now, network.table().busy_ns.tolist()
+
+    assert played(FoldedLinks(whole), 1) == played(whole, npus)
 
 
 @given(st.integers(1, 5), st.integers(2, 6), st.data())
