@@ -397,7 +397,7 @@ def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> list[Site]:
 
 def _spans(dim: GroupDim, links: LinkGraph) -> bool:
     """Whether a group takes in several dimensions."""
-    return not isinstance(dim, LogicalDim) or (dim.size == links.npus and len(links.topology.dims) > 1)
+    return not isinstance(dim, LogicalDim) or dim.size > links.topology.dims[dim.index].npus
 
 
 def _crossed(setup: Setup) -> tuple[int, int] | None:

@@ -50,8 +50,8 @@ class Part(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def whole(self) -> bool:
-        """Whether it is the whole machine."""
-        return self.npus == self.links.npus and self.stride == 1
+        """Whether it has all NPUs, on its own links: dimensions of one NPU may lie behind it, and none before it."""
+        return self.npus == self.links.npus and self.first == 0
 
     @property
     def fabric(self) -> Fabric:

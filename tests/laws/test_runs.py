@@ -41,6 +41,50 @@ def test_folding_changes_nothing(run):
     assert outcome(run) == outcome(run, **unfolded)
 
 
+@st.composite
+def with_one_more(draw):
+    """A run on a machine with a dimension of one NPU somewhere, and the run without it."""
+    run = draw(runs(kinds=("Ring", "FullyConnected", "Switch", "Mesh"), modes=NATIVE))
+    at, kind = draw(st.sampled_from([0, 0, 1])), draw(st.sampled_from(["Ring", "Mesh", "Switch"]))
+
+    def longer(row, one):
+        return (*row[:at], one, *row[at:])
+
+    system = run.system and replace(
+        run.system,
+        implementations={
+            kind: longer(chosen, Algorithm("direct")) for kind, chosen in run.system.implementations.items()
+        },
+    )
+    dims = longer(run.topology.dims, Dimension(kind, 1, 50e9, 500.0))
+    return replace(run, topology=Topology(dims), system=system), run
+
+
+@settings(deadline=None, max_examples=60)
+@given(with_one_more())
+def test_a_dimension_of_one_npu_does_not_say_how_the_others_look(pair):
+    run, without = pair
+    assert outcome(run) == outcome(run, exact="messages")
+    if run.workload.loop in {"DATA", "MICRO"}:  # takes all dimensions
+        assert len(run.timeline().ranks) <= len(without.timeline().ranks)
+
+
+def test_one_npu_plays_for_a_ring_behind_a_dimension_of_one_npu():
+    dims = (Dimension("Mesh", 1, 50e9, 500.0), Dimension("Ring", 8, 50e9, 500.0))
+    assert len(Run(micro(ALL_REDUCE, 1 << 20), Topology(dims)).timeline().ranks) == 1
+
+
+@pytest.mark.parametrize("kind", ["Mesh", "FatTree", "Ring", "FullyConnected"])
+@pytest.mark.parametrize("algorithm", ["ring", "direct", "halvingDoubling"])
+def test_groups_that_cut_a_dimension_behind_one_of_one_npu_are_on_their_own_links(kind, algorithm):
+    """Behind a switch any two NPUs may change places, and they are told apart on a line though one is alone there."""
+    dims = (Dimension("Switch", 1, 50e9, 500.0), Dimension(kind, 16, 50e9, 500.0))
+    system = SystemConfig(implementations=dict.fromkeys(KINDS, (Algorithm("ring"), Algorithm(algorithm))))
+    rows = (Phase(1000, ALL_REDUCE, 1 << 20), Phase(1000), Phase(1000, ALL_REDUCE, 1 << 20))
+    run = Run(Workload("HYBRID_TRANSFORMER", (Layer("one", *rows),), Parallelism(tp=4)), Topology(dims), system)
+    assert run.report() == run.report(exact="messages")
+
+
 @settings(deadline=None, max_examples=60)
 @given(runs(modes=NATIVE), st.data())
 def test_gradients_that_a_loop_sends_to_everybody_go_to_everybody_whatever_groups_the_header_names(run, data):
