@@ -70,7 +70,7 @@ def load_topology(name_or_path: str | os.PathLike[str], profile: str = "native")
     InputError
         If there is no such file or something in it is wrong; it lists every problem with its place.
     """
-    return topology_file.load(str(name_or_path), gigabyte_forced=profiles.get(profile).gigabyte)
+    return topology_file.load(path_of("topology", name_or_path), gigabyte_forced=profiles.get(profile).gigabyte)
 
 
 def load_workload(
@@ -78,7 +78,7 @@ def load_workload(
     npus: int = 0,
     *,
     dialect: Dialect | None = None,
-    comm_groups: str | None = None,
+    comm_groups: str | os.PathLike[str] | None = None,
 ) -> Workload | GraphSet:
     """Read a workload.
 
@@ -90,7 +90,7 @@ def load_workload(
         How many NPUs traces are of; 0 takes as many as there are files.
     dialect : "astra-sim", "simai" or None
         Whose text it is, where its header does not tell.
-    comm_groups : str or None
+    comm_groups : str, path or None
         A file of the communicators of traces (ASTRA-sim 2.x JSON); None takes PREFIX.groups.json where it is there.
 
     Returns
@@ -105,7 +105,7 @@ def load_workload(
     """
     from simcore.workload.chakra.reader import count_ranks
 
-    path = _find_workload(str(name_or_path))
+    path = _find_workload(path_of("workload", name_or_path))
     asked = RunOptions.of({"dialect": dialect, "comm_groups": comm_groups or library.groups_of(path)})
     return _read_workload(path, npus or count_ranks(path), asked).content
 
@@ -265,10 +265,8 @@ def play(
         from simcore.compute.power import limit_w
 
         limit_w(accelerator(asked.power))
-    machine = _machine(topology, asked.profile)
-    if not isinstance(system, str | os.PathLike | None):
-        raise _unknown_kind("system", system, "a path")
-    place = topology.path or "topology" if isinstance(topology, Topology) else str(topology)
+    machine, place = machine_of(topology, asked.profile), place_of(topology)
+    system = None if system is None else path_of("system", system, "a path")
     if not isinstance(workload, str | os.PathLike | Workload | GraphSet):
         if not hasattr(workload, "graphs"):
             expected = "a name, a path, what load_workload gives, or a graph made by hand"
@@ -288,12 +286,30 @@ def play(
     return _run(source, str(workload), machine, place, str(system or ""), rules, asked)
 
 
-def _machine(topology: str | os.PathLike[str] | Topology | None, profile: str) -> Topology:
+def place_of(topology: str | os.PathLike[str] | Topology | None) -> str:
+    """What a report calls a topology: as it was given, or the file that it was loaded from."""
+    return topology.path or "topology" if isinstance(topology, Topology) else str(topology)
+
+
+def machine_of(topology: str | os.PathLike[str] | Topology | None, profile: str) -> Topology:
+    """The topology that is given, loaded if it is named."""
     if topology is None:
         raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
-    if not isinstance(topology, str | os.PathLike | Topology):
-        raise _unknown_kind("topology", topology, "a name, a path, or what load_topology gives")
-    return topology if isinstance(topology, Topology) else load_topology(topology, profile)
+    if isinstance(topology, Topology):
+        return topology
+    named = path_of("topology", topology, "a name, a path, or what load_topology gives")
+    try:
+        return load_topology(named, profile)
+    except InputError as error:
+        tell_at_options(error, [("--topology", named)])  # the workload may have the same name
+        raise
+
+
+def path_of(role: str, value: object, expected: str = "a name or a path") -> str:
+    """The name or path of an input as a text; InputError for anything else."""
+    if not isinstance(value, str | os.PathLike):
+        raise _unknown_kind(role, value, expected)
+    return str(value)
 
 
 def _unknown_kind(role: str, value: object, expected: str) -> InputError:

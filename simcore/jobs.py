@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from simcore.api import load_topology, network_of, program, settings_of, told
+from simcore.api import machine_of, network_of, path_of, place_of, program, settings_of, told
 from simcore.documents import Node
 from simcore.engine.jobs import JobOutcome, JobRuns, Trial, runs_of
 from simcore.engine.settings import straggler_factors
@@ -18,6 +18,7 @@ from simcore.files import sha256
 from simcore.library import resolve
 from simcore.network.faults import parse_faults
 from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Topology
 from simcore.options import RunOptions, spelled
 from simcore.profiles import profiles
 from simcore.progress import meter
@@ -64,7 +65,10 @@ class JobsReport:
 
 
 def run_jobs(
-    path: str | os.PathLike[str], topology: str | None = None, system: str | None = None, **options: Any
+    path: str | os.PathLike[str],
+    topology: str | os.PathLike[str] | Topology | None = None,
+    system: str | os.PathLike[str] | None = None,
+    **options: Any,
 ) -> JobsReport:
     """Play several jobs on one network, each alone and beside the others.
 
@@ -72,8 +76,10 @@ def run_jobs(
     ----------
     path : str or path
         A file of jobs (docs/jobs.md).
-    topology, system : str
-        A file or the name of a shipped example; they go before those of the file.
+    topology : str, path or what `load_topology` gives
+        A file or the name of a shipped example. It goes before that of the file.
+    system : str or path
+        A system file, which goes before that of the file.
     **options
         Those of `simcore run` that go with a file of jobs, with underscores.
 
@@ -87,17 +93,20 @@ def run_jobs(
     InputError
         If an input is wrong; it lists every problem with its place.
     """
-    return play_jobs(str(path), topology, system, RunOptions.of(options))
+    named = None if system is None else path_of("system", system, "a path")
+    return play_jobs(path_of("workload", path, "a path"), topology, named, RunOptions.of(options))
 
 
-def play_jobs(path: str, topology: str | None, system: str | None, asked: RunOptions) -> JobsReport:
+def play_jobs(
+    path: str, topology: str | os.PathLike[str] | Topology | None, system: str | None, asked: RunOptions
+) -> JobsReport:
     """`run_jobs` with options that have been read."""
     for option, _ in asked.changed():
         if option.name not in TAKEN:
             raise InputError.at(spelled(option.name), "does not go with several jobs")
     where, rules = resolve(path, "workloads"), profiles.get(asked.profile)
     file = read_jobs(where, program)  # a shipped text is told as one
-    machine = _meant(topology, file.topology, partial(load_topology, profile=asked.profile))
+    machine = _meant(topology, file.topology, partial(machine_of, profile=asked.profile))
     if machine is None:
         raise InputError.at("--topology", "a topology is needed", expected="topology: in the file, or --topology T")
     usual = network_of(NETWORK if NETWORK in rules.networks else "", rules)
@@ -112,7 +121,7 @@ def play_jobs(path: str, topology: str | None, system: str | None, asked: RunOpt
     runs = JobRuns(file.jobs, places, machine, given, rules, settings)
     trials = runs.trials(file.trials, seed) if file.trials else []
     runs = trials[0].runs if trials else runs
-    place = file.topology.text() if file.topology and not topology else str(topology)
+    place = file.topology.text() if file.topology and not topology else place_of(topology)
     named = system or (file.system.path() if file.system else "")
     rules_of = [named, *(found.location.file for found in given.schedules())] if named else []
     read = {"workload": (path, [str(where)]), "topology": (place, machine.files), "system": (named, rules_of)}
@@ -134,7 +143,7 @@ def play_jobs(path: str, topology: str | None, system: str | None, asked: RunOpt
     return JobsReport(runs, tuple(trials), report)
 
 
-def _meant(typed: str | None, entry: Node | None, find: Callable[[str], T]) -> T | None:
+def _meant(typed: Any, entry: Node | None, find: Callable[[Any], T]) -> T | None:
     """What an option means, or the file's entry where it is not typed."""
     return find(typed) if typed else entry.meant(lambda _: find(entry.path())) if entry else None
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import partial
+from os import PathLike
 from typing import Any, ClassVar, Self
 
 from simcore.errors import InputError, closest, wrong
@@ -71,9 +72,14 @@ def text(value: Any) -> str:
     return value or ""
 
 
+def path(value: Any) -> str:
+    """A text, or the path of a file."""
+    return text(str(value) if isinstance(value, PathLike) else value)
+
+
 def groups(value: Any) -> str:
-    """A text; "empty" is none, as it is by default in ASTRA-sim 2.x."""
-    return text(value) if value != "empty" else ""
+    """A path; "empty" is none, as it is by default in ASTRA-sim 2.x."""
+    return path(value) if value != "empty" else ""
 
 
 def texts(value: Any) -> tuple[str, ...]:
@@ -160,7 +166,7 @@ class RunOptions(Options):
     comm_groups: str = _input(
         "", groups, "Communicators of traces (ASTRA-sim 2.x JSON); default: PREFIX.groups.json.", "FILE", only=TRACES
     )
-    remote_memory: str = _input("", text, "Remote memory (ASTRA-sim 2.x JSON).", "FILE", only=TRACES)
+    remote_memory: str = _input("", path, "Remote memory (ASTRA-sim 2.x JSON).", "FILE", only=TRACES)
     npu: str = _input("", text, "Accelerator for computed durations; simcore list npus.", "NAME", told=True, wafer=True)
     schedule: str = _timing(
         "", text, "Pipeline: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe.", "NAME", told=True, only=ROWS
@@ -220,7 +226,7 @@ class SimaiOptions(Options):
     tp_overlap: float = _closed(0.0, share, "Share of tensor-parallel communication hidden (0).", "X")
     ep_overlap: float = _closed(0.0, share, "Share of expert-parallel communication hidden (0).", "X")
     pp_overlap: float = _closed(1.0, share, "Share of pipeline transfers hidden (1).", "X")
-    busbw: str = _closed("", text, "Bus bandwidths by group and collective (simai-busbw).", "FILE")
+    busbw: str = _closed("", path, "Bus bandwidths by group and collective (simai-busbw).", "FILE")
 
 
 def spelled(name: str) -> str:

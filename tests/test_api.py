@@ -187,6 +187,31 @@ def test_loaded_inputs_paths_and_plain_texts_are_taken():
     assert by_object["ranks"] == by_name["ranks"]
 
 
+@pytest.mark.parametrize("given", [None, 8, b"ring8", ["ring8"]])
+def test_nothing_but_a_name_or_a_path_is_loaded(given):
+    """None was a file of the name "None"."""
+    with pytest.raises(InputError, match="--topology: error: this is no topology"):
+        load_topology(given)
+    with pytest.raises(InputError, match="--workload: error: this is no workload"):
+        load_workload(given)
+
+
+def test_files_of_options_may_be_paths(tmp_path):
+    builder = graph(8)
+    builder.collective("all_reduce", "1 MiB", on=range(4))
+    builder.save(tmp_path / "t")
+    (tmp_path / "g.json").write_text('{"1": [0, 1, 2, 3]}')
+    by_text, by_path = (run(tmp_path / "t", "ring8", comm_groups=kind(tmp_path / "g.json")) for kind in (str, Path))
+    assert by_text.to_dict() == by_path.to_dict()
+    missing = refused(workload=str(tmp_path / "t"), remote_memory=tmp_path / "m.json")
+    assert f"{tmp_path}/m.json: error: cannot read" in missing
+
+
+def test_of_two_options_of_one_value_the_wrong_one_is_named():
+    assert refused(workload="dlrm", topology="dlrm").startswith("--topology: error:")
+    assert refused(workload="ring8", topology="ring8").startswith("--workload: error:")
+
+
 def test_a_dialect_that_does_not_exist_is_not_loaded():
     with pytest.raises(InputError, match="astra-sim or simai"):
         load_workload("micro_all_reduce", dialect="english")

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -432,3 +433,13 @@ def test_the_page_of_jobs_says_when_they_are_done_and_blames_no_rank_of_another(
     assert document["jobs"] == ["job0", "job1"]
     write_bytes(tmp_path / "events.npz", events_npz(found.report))
     assert read_archive(tmp_path / "events.npz").to_dict() == document
+
+
+def test_jobs_in_python_take_what_a_run_takes(tmp_path):
+    file, machine = tmp_path / "jobs.yaml", simcore.load_topology("ring8")
+    file.write_text("topology: ring64\njobs: [{workload: dlrm, npus: 4}, {workload: dlrm, npus: 4}]\n")
+    made = [simcore.run_jobs(file, given) for given in ("ring8", Path("topologies/ring8.yaml"), machine)]
+    assert len({str(one.to_dict()) for one in made}) == 1
+    for wrong, option in (({"path": None}, "workload"), ({"topology": 8}, "topology"), ({"system": 8}, "system")):
+        with pytest.raises(InputError, match=f"--{option}: error: this is no {option}"):
+            simcore.run_jobs(**{"path": file, **wrong})
