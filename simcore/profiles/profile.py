@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 from msgspec import Struct
@@ -132,6 +132,12 @@ class Profile:
     graph: GraphRules = field(default_factory=lambda: GraphRules(_stream_slot))
     rules: tuple[Rule, ...] = ()
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Pickled as its name where it has one: some of its functions have none that pickle finds."""
+        if self.name in profiles and profiles.get(self.name) is self:
+            return _named, (self.name,)
+        return object.__reduce_ex__(self, protocol)
+
     def turned(self, rule: Rule, other: Profile) -> Profile:
         """With the fields of a rule as another profile has them.
 
@@ -145,6 +151,10 @@ class Profile:
 
 
 profiles: Registry[Profile] = Registry("profile")
+
+
+def _named(name: str) -> Profile:
+    return profiles.get(name)
 
 
 def hops_along(

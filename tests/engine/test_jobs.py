@@ -1,6 +1,7 @@
 """Several jobs on one network: jobs that share nothing change nothing, jobs that share a link take the max-min time."""
 
 import json
+import pickle
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -435,11 +436,12 @@ def test_the_page_of_jobs_says_when_they_are_done_and_blames_no_rank_of_another(
     assert read_archive(tmp_path / "events.npz").to_dict() == document
 
 
-def test_jobs_in_python_take_what_a_run_takes(tmp_path):
+def test_jobs_in_python_take_what_a_run_takes_and_travel_between_processes(tmp_path):
     file, machine = tmp_path / "jobs.yaml", simcore.load_topology("ring8")
     file.write_text("topology: ring64\njobs: [{workload: dlrm, npus: 4}, {workload: dlrm, npus: 4}]\n")
     made = [simcore.run_jobs(file, given) for given in ("ring8", Path("topologies/ring8.yaml"), machine)]
     assert len({str(one.to_dict()) for one in made}) == 1
+    assert pickle.loads(pickle.dumps(made[0])).to_dict() == made[0].to_dict()  # noqa: S301 - our own
     for wrong, option in (({"path": None}, "workload"), ({"topology": 8}, "topology"), ({"system": 8}, "system")):
         with pytest.raises(InputError, match=f"--{option}: error: this is no {option}"):
             simcore.run_jobs(**{"path": file, **wrong})
