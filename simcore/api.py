@@ -239,6 +239,7 @@ def closed_forms(
     from simcore.cost.simai.report import estimate
 
     if isinstance(workload, Workload):
+        workload.check()
         return estimate(workload, given)
     found = _find_workload(str(workload)) if isinstance(workload, str | os.PathLike) else None
     if found is None or not _has_rows(found):
@@ -275,6 +276,8 @@ def play(
     if isinstance(workload, GraphSet) and len(workload.graph_of_rank) != machine.npus:
         found_npus = f"graphs of {len(workload.graph_of_rank)} NPUs"
         raise InputError.at(place, "not the NPUs of the graphs", expected=f"{machine.npus} graphs", found=found_npus)
+    if isinstance(workload, Workload):
+        workload.check()
     if isinstance(workload, Workload | GraphSet):
         return _run(_Source(workload, ""), "", machine, place, str(system or ""), rules, asked)
     found = _find_workload(str(workload))

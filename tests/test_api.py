@@ -4,6 +4,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simcore import graph
 from simcore.api import load_topology, load_workload, run
@@ -13,7 +15,7 @@ from simcore.errors import DeadlockError, InputError
 from simcore.network.topology.model import Dimension, Topology
 from simcore.report.document import ReportDocument
 from simcore.workload.chakra import writer
-from simcore.workload.model import NodeKind
+from simcore.workload.model import Layer, NodeKind, Phase, Workload
 
 REMOTE = '{"memory-type": "MEMORY_POOL", "remote-mem-latency": 1000, "remote-mem-bw": 2}'
 MICRO = "MICRO\n1\nall -1 0 NONE 0 0 NONE 0 0 ALLREDUCE 4096 0\n"
@@ -176,6 +178,42 @@ def test_a_network_is_varied_without_a_file():
     for wrong in ({"bandwidth": 0}, {"bandwidth": "fast"}, {"latency": [1, 2]}, {"latency": -1}):
         with pytest.raises(InputError):
             machine.replace(**wrong)
+
+
+@given(
+    st.sampled_from(["npus", "bandwidth_bytes_per_s", "latency_ns"]), st.one_of(st.floats(), st.integers(), st.text())
+)
+def test_a_dimension_made_by_hand_is_one_that_a_file_could_give(name, value):
+    said = {"npus": 4, "bandwidth_bytes_per_s": 5e10, "latency_ns": 500.0, name: value}
+    number = isinstance(value, int | float)
+    able = {
+        "npus": isinstance(value, int) and value > 0,
+        "bandwidth_bytes_per_s": number and value > 0,
+        "latency_ns": number and 0 <= value < float("inf"),
+    }[name]
+    if able:
+        assert Topology((Dimension("Ring", **said),)).npus == said["npus"]
+        return
+    with pytest.raises(InputError, match=f"^{name}: error: wrong value"):
+        Dimension("Ring", **said)
+
+
+def test_a_topology_has_a_dimension():
+    for wrong in ((), Dimension("Ring", 4, 5e10, 500.0), None):
+        with pytest.raises(InputError, match="dims: error: wrong value"):
+            Topology(wrong)
+
+
+@pytest.mark.parametrize("profile", ["native", "simai-1.6"])
+@pytest.mark.parametrize("figure", [-1, 1.5, 1 << 63, "4", None])
+@pytest.mark.parametrize("name", ["update_ns", "compute_ns of forward", "size_bytes of weight_grad"])
+def test_a_row_made_by_hand_is_one_that_a_text_could_give(name, figure, profile):
+    """A negative size took less than no time."""
+    field, _, phase = name.partition(" of ")
+    wrong = Layer("fc", **{phase: Phase(**{field: figure})} if phase else {field: figure})
+    machine = {"topology": "ring8"} if profile == "native" else {"gpus": 8, "nvlink_bw": 300, "nic_bw": 25}
+    with pytest.raises(InputError, match=f"^layer 1 'fc': error: {name} is wrong"):
+        run(Workload("DATA", (Layer("one"), wrong)), profile=profile, **machine)
 
 
 def test_loaded_inputs_paths_and_plain_texts_are_taken():

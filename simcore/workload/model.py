@@ -5,13 +5,14 @@ Every format is read into one of the two; nothing here knows about time, network
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, StrEnum
 from functools import lru_cache
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
-from simcore.errors import Location
+from simcore.errors import Location, Problem, Problems
 from simcore.library import table
 
 if TYPE_CHECKING:
@@ -138,6 +139,13 @@ class Layer:
         """Forward, input gradient, weight gradient."""
         return self.forward, self.input_grad, self.weight_grad
 
+    def figures(self) -> Iterator[tuple[str, int]]:
+        """Its durations and sizes, with what they are."""
+        yield "update_ns", self.update_ns
+        for name, phase in zip(PhaseName, self.phases, strict=True):
+            yield f"compute_ns of {name}", phase.compute_ns
+            yield f"size_bytes of {name}", phase.size_bytes
+
     def phase(self, name: PhaseName) -> Phase:
         """The phase called `name`."""
         return {PhaseName.FORWARD: self.forward, PhaseName.INPUT_GRAD: self.input_grad}.get(name, self.weight_grad)
@@ -189,6 +197,15 @@ class Workload:
 
     def __repr__(self) -> str:
         return f"<Workload {self.name}: {self.loop}, {len(self.layers)} layers>"
+
+    def check(self) -> None:
+        """InputError for figures of layers that no text could give, as of those made by hand."""
+        with Problems() as problems:
+            for at, layer in enumerate(self.layers):
+                for what, figure in layer.figures():
+                    if not (isinstance(figure, int | Integral) and 0 <= figure < 1 << 63):
+                        place, expected = Location(f"layer {at} '{layer.name}'"), "a whole number from 0 to 2^63 - 1"
+                        problems.add(Problem(place, f"{what} is wrong", expected, repr(figure)))
 
 
 class NodeKind(IntEnum):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import inf, prod
+from numbers import Integral, Real
 from typing import Any
 
 from simcore.errors import InputError, wrong
@@ -37,7 +38,7 @@ class Dimension:
     `nic_latency_ns`, `router_latency_ns` and `memory` are ASTRA-sim 1.0's extra terms. `oversubscription` belongs to a
     FatTree, `groups`, `global_links` (between two groups) and `routing` to a Dragonfly, `routers` to both (leaves;
     routers of a group). `level` says where the dimension is (inside a server, between servers, ...), for its price.
-    `ports` are what links with queues do (`network.queued`).
+    `ports` are what links with queues do (`network.queued`). InputError for what no links can be.
     """
 
     kind: str
@@ -56,6 +57,16 @@ class Dimension:
     memory: Memory = Memory()
     level: str = ""
     ports: Ports = PLAIN
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.npus, Integral) and not isinstance(self.npus, bool)
+        if not whole or self.npus < 1:
+            raise wrong("npus", "a whole number of at least 1", self.npus)
+        rate, latency_ns = self.bandwidth_bytes_per_s, self.latency_ns
+        if not (isinstance(rate, Real) and rate > 0):
+            raise wrong("bandwidth_bytes_per_s", "a number above 0", rate)
+        if not (isinstance(latency_ns, Real) and 0 <= latency_ns < inf):
+            raise wrong("latency_ns", "a number of at least 0", latency_ns)
 
     @property
     def parallel_links(self) -> int:
@@ -188,6 +199,10 @@ class Topology:
     beside: tuple[str, ...] = field(default=(), compare=False)
     noise: Noise = QUIET
     faults: tuple[Fault, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.dims, list | tuple) and self.dims):
+            raise wrong("dims", "a dimension, or several", self.dims)
 
     def notes(self) -> list[str]:
         """What is an approximation of it."""
