@@ -24,7 +24,7 @@ from simcore.engine.changes import changes
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings, noise_of, straggler_factors
 from simcore.engine.setup import usual_system
-from simcore.errors import DeadlockError, InputError, closest
+from simcore.errors import DeadlockError, InputError, closest, unlike
 from simcore.files import sha256
 from simcore.network.faults import parse_faults
 from simcore.network.topology import load as topology_file
@@ -271,7 +271,7 @@ def play(
     if not isinstance(workload, str | os.PathLike | Workload | GraphSet):
         if not hasattr(workload, "graphs"):
             expected = "a name, a path, what load_workload gives, or a graph made by hand"
-            raise _unknown_kind("workload", workload, expected)
+            raise unlike("workload", workload, expected)
         workload = workload.graphs()
     if isinstance(workload, GraphSet) and len(workload.graph_of_rank) != machine.npus:
         found_npus = f"graphs of {len(workload.graph_of_rank)} NPUs"
@@ -311,13 +311,8 @@ def machine_of(topology: str | os.PathLike[str] | Topology | None, profile: str)
 def path_of(role: str, value: object, expected: str = "a name or a path") -> str:
     """The name or path of an input as a text; InputError for anything else."""
     if not isinstance(value, str | os.PathLike):
-        raise _unknown_kind(role, value, expected)
+        raise unlike(role, value, expected)
     return str(value)
-
-
-def _unknown_kind(role: str, value: object, expected: str) -> InputError:
-    """The error for an input that is neither named nor read."""
-    return InputError.at(f"--{role}", f"this is no {role}", expected=expected, found=type(value).__name__)
 
 
 def _run(

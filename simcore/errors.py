@@ -112,6 +112,11 @@ def wrong(place: str, expected: str, found: object) -> InputError:
     return InputError.at(place, "wrong value", expected=expected, found=repr(found))
 
 
+def unlike(role: str, value: object, expected: str) -> InputError:
+    """The error for an input of a run that is neither named nor read."""
+    return InputError.at(f"--{role}", f"this is no {role}", expected=expected, found=type(value).__name__)
+
+
 class Problems:
     """Collects the problems of one input; leaving the `with` block raises them all together, before what ended it."""
 

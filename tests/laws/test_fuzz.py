@@ -109,10 +109,12 @@ def test_an_algorithm_that_cannot_is_named_where_it_was_chosen(npus, column, alg
 @pytest.mark.parametrize("profile", ["native", "astra-sim-1.0", "astra-sim-2"])
 @pytest.mark.parametrize("policy", ["roundRobin", "themis", "themisFlex"])
 @pytest.mark.parametrize("algorithm", ["ring", "oneDirect"])
+@pytest.mark.parametrize("kind", ["Ring", "FullyConnected"])
 @pytest.mark.usefixtures("right")
-def test_dimensions_of_one_npu_are_passed_over(profile, policy, algorithm, folder):
+def test_dimensions_of_one_npu_are_passed_over(profile, policy, algorithm, kind, folder):
     lists = {f"all-{kind}-implementation": [algorithm] for kind in ("reduce", "gather", "to-all")}
-    files = {"n12.yml": "topology: [Ring, Switch]\nnpus_count: [1, 2]\nbandwidth: [50.0, 5.0]\nlatency: [500.0, 0]\n"}
+    network = f"topology: [{kind}, Switch]\nnpus_count: [1, 2]\nbandwidth: [50.0, 5.0]\nlatency: [500.0, 0]\n"
+    files = {"n12.yml": network}
     files |= {"s1.json": lists | {"inter-dimension-scheduling": policy}}
     for name, content in files.items():
         (folder / name).write_bytes(text(content))

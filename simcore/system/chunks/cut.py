@@ -67,7 +67,7 @@ class PhaseMaker:
         self._npu, self._rules = npu, rules
         self._turns: dict[Hashable, int] = {}
         reference = next((bandwidth for bandwidth in rules.bandwidths if bandwidth), 1.0)  # a single NPU has no links
-        speeds = [bandwidth / reference for bandwidth in rules.bandwidths]
+        speeds = [(bandwidth or reference) / reference for bandwidth in rules.bandwidths]
         self._themis = Themis(rules.sizes, speeds, flexible=rules.policy == "themisFlex")
 
     def split(self, request: Request, now_ns: int, order: Turns) -> Chunks:
