@@ -30,6 +30,7 @@ from simcore.workload.order import matches
 
 Column = NDArray[np.int64]
 ENOUGH = 0.8  # share of the operations that must be operators of the profile
+BY_NAME = "names in order"
 USER_SCOPE = 7  # ranges that the program names; the profiler keeps them apart from operators
 GROUPS = "## process_group:init ##"
 NUMBER = re.compile(r"\d+")
@@ -53,7 +54,6 @@ class HostTrace(Struct, frozen=True, eq=False):
 def read_host_trace(content: bytes, file: str) -> HostTrace:
     """A host trace from the bytes of its JSON document; InputError names `file` and the node that is wrong."""
     head, operations = parse_host(content, file)
-    started = [op for op in operations if op.attributes.get("rf_id") and op.attributes.get("scope") != USER_SCOPE]
     groups: dict[str, Mapping[str, Any]] = {}
     for op in operations:
         if op.name == GROUPS:
@@ -61,7 +61,14 @@ def read_host_trace(content: bytes, file: str) -> HostTrace:
                 said = json.loads(op.inputs["values"][0])
                 found = [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
                 groups |= {str(one[key]): one for one in found for key in ("pg_name", "backend_id") if key in one}
-    return HostTrace(file, str(head.get("pid", "")), tuple(sorted(started, key=_started)), groups)
+    return HostTrace(file, str(head.get("pid", "")), tuple(started(operations)[0]), groups)
+
+
+def started(operations: Iterable[Op]) -> tuple[list[Op], list[Op]]:
+    """Operators, and ranges that the program names, in the order of their start."""
+    found = sorted((op for op in operations if op.attributes.get("rf_id")), key=_started)
+    ranges = [op for op in found if op.attributes.get("scope") == USER_SCOPE]
+    return [op for op in found if op.attributes.get("scope") != USER_SCOPE], ranges
 
 
 def _started(op: Op) -> int:
@@ -124,27 +131,28 @@ def _processes(trace: KinetoTrace) -> set[str]:
     return {trace.threads[lane].partition("/")[0] for lane in np.unique(trace.operators.lane).tolist()}
 
 
+class Operators(Struct, frozen=True, eq=False):
+    """A profile's operators in parallel columns: names, starts, threads, and their numbers, which are what `ids` says;
+    `file` is for messages.
+    """
+
+    file: str
+    ids: str
+    names: Sequence[str]
+    start_ns: Column
+    lane: Column
+    number: Column
+
+
 def joined(trace: KinetoTrace, host: HostTrace) -> KinetoTrace:
     """The trace with what the host trace says of its operators: shapes of products, sizes of collectives; InputError
     when fewer than ENOUGH of the operations are operators of the trace.
     """
-    operations, numbers = {_started(op): op for op in host.operations}, trace.operators.correlation.tolist()
-    named = zip(numbers, (trace.names[name] for name in trace.operators.name.tolist()), strict=True)
-    pairs = {
-        row: operations[number]
-        for row, (number, name) in enumerate(named)
-        if number in operations and operations[number].name == name
-    }
-    by = trace.operator_ids.lower()
-    if len(pairs) < ENOUGH * len(host.operations):
-        by, pairs = "names in order", _by_name(trace, host)
+    rows = trace.operators
+    names = [trace.names[name] for name in rows.name.tolist()]
+    profile = Operators(trace.file, trace.operator_ids, names, rows.start_ns, rows.lane, rows.correlation)
+    by, pairs = matched(profile, host.operations, host.file)
     found = len({op.number for op in pairs.values()})
-    if found < ENOUGH * len(host.operations) or not found:
-        expected = f"at least {ENOUGH:.0%} of its operations among the profiler's operators, by "
-        expected += f"{trace.operator_ids.lower()} or by names in order"
-        message, hint = f"this host execution trace is not of the run in {trace.file}", "record both in one run"
-        told = f"{found} of {len(host.operations)}"
-        raise InputError.at(host.file, message, expected=expected, found=told, hint=hint)
     # Matrix products whose shapes the profile does not say; types of inputs without the word Tensor around them.
     products = {
         row: product
@@ -160,24 +168,50 @@ def joined(trace: KinetoTrace, host: HostTrace) -> KinetoTrace:
     return replace(trace, products=trace.products | products, collectives=trace.collectives | collectives, host=use)
 
 
-def _by_name(trace: KinetoTrace, host: HostTrace) -> dict[int, Op]:
+def matched(profile: Operators, operations: Sequence[Op], file: str) -> tuple[str, dict[int, Op]]:
+    """By what the operations of a host trace were found, and row of the operators -> operation; InputError, which names
+    its `file`, for fewer than ENOUGH of them.
+    """
+    by, pairs = profile.ids.lower(), by_number(profile, operations)
+    if len(pairs) < ENOUGH * len(operations):
+        by, pairs = BY_NAME, by_name(profile, operations)
+    found = len({op.number for op in pairs.values()})
+    if found < ENOUGH * len(operations) or not found:
+        expected = f"at least {ENOUGH:.0%} of its operations among the profiler's operators, by "
+        expected += f"{profile.ids.lower()} or by {BY_NAME}"
+        message, hint = f"this host execution trace is not of the run in {profile.file}", "record both in one run"
+        told = f"{found} of {len(operations)}"
+        raise InputError.at(file, message, expected=expected, found=told, hint=hint)
+    return by, pairs
+
+
+def by_number(profile: Operators, operations: Iterable[Op]) -> dict[int, Op]:
+    """Row of the operators -> the operation of its number and name."""
+    known = {_started(op): op for op in operations}
+    numbers = enumerate(profile.number.tolist())
+    return {
+        row: known[number] for row, number in numbers if number in known and known[number].name == profile.names[row]
+    }
+
+
+def by_name(profile: Operators, operations: Iterable[Op]) -> dict[int, Op]:
     """Row of the operators -> operation, thread by thread, the longest first on the profile's thread that fits best.
 
     Of every stretch that is just the thread's sequence all operators count, else those that most elements match.
     """
     threads: dict[object, list[Op]] = {}
-    for op in host.operations:
+    for op in operations:
         threads.setdefault(op.attributes.get("tid"), []).append(op)
-    operators, pairs = trace.operators, dict[int, Op]()
-    numbers = {name: number for number, name in enumerate(trace.names)}
-    order = np.lexsort((operators.correlation, operators.start_ns))
-    free = {lane: order[operators.lane[order] == lane] for lane in np.unique(operators.lane).tolist()}
+    numbers, pairs = {name: number for number, name in enumerate(dict.fromkeys(profile.names))}, dict[int, Op]()
+    coded = np.array([numbers[name] for name in profile.names], dtype=np.int64)
+    order = np.lexsort((profile.number, profile.start_ns))
+    free = {lane: order[profile.lane[order] == lane] for lane in np.unique(profile.lane).tolist()}
     for own in sorted(threads.values(), key=len, reverse=True):
         wanted = np.array([numbers.get(op.name, -1) for op in own])
-        lane = max(free, key=lambda one: (*_likeness(operators.name[free[one]], wanted), -one), default=-1)
+        lane = max(free, key=lambda one: (*_likeness(coded[free[one]], wanted), -one), default=-1)
         if lane >= 0:
             rows = free.pop(lane)
-            names, starts = operators.name[rows], _stretches(operators.name[rows], wanted)
+            names, starts = coded[rows], _stretches(coded[rows], wanted)
             aligned = [(number, start + number) for start in starts for number in range(len(wanted))]
             if not starts and _likeness(names, wanted)[1] >= ENOUGH * len(wanted):
                 aligned = matches(wanted.tolist(), names.tolist())

@@ -168,7 +168,7 @@ class _Rows:
         return Intervals(start[order], end[order], lane, name, correlation, kind), told
 
 
-def _whole(value: Number) -> int:
+def whole(value: Number) -> int:
     """A number that some versions write as a text; -1 when it is none or beyond 64 bits."""
     try:
         number = int(value or 0)
@@ -219,12 +219,12 @@ class _Collector:
             return
         arguments = self.arguments.decode(event.args)
         if kind == SYNC:
-            numbers = map(_whole, (arguments.stream, arguments.wait_stream, arguments.record))
+            numbers = map(whole, (arguments.stream, arguments.wait_stream, arguments.record))
             stream, waited, record = (-1 if number == 0xFFFFFFFF else number for number in numbers)
-            said = StreamSync(arguments.sync_kind or "", stream, waited, record, _whole(arguments.device))
-            self.syncs[_whole(arguments.correlation)] = said
+            said = StreamSync(arguments.sync_kind or "", stream, waited, record, whole(arguments.device))
+            self.syncs[whole(arguments.correlation)] = said
         elif kind == CALL:
-            self.calls.add(event, self._thread(event), self._name(name), _whole(arguments.correlation), CALL)
+            self.calls.add(event, self._thread(event), self._name(name), whole(arguments.correlation), CALL)
         else:
             self._add_task(event, name, kind, arguments)
 
@@ -242,13 +242,13 @@ class _Collector:
         rows, number, told = self.annotations, NO_CORRELATION, dict[str, object]()
         if kind == OPERATOR:
             ids = self.ids.decode(event.args)
-            rows, number = self.operators, _whole(ids.external if ids.record is None else ids.record)
+            rows, number = self.operators, whole(ids.external if ids.record is None else ids.record)
             self.operator_ids = self.operator_ids if ids.record is None else RECORD_ID
             if name in PRODUCTS:
                 inputs = msgspec.json.decode(event.args, type=_Inputs)
                 product = product_of(*(msgspec.json.decode(each) for each in (inputs.shapes, inputs.types)))
                 told |= {} if product is None else {"products": product}
-            told |= {} if ids.sequence is None else {"sequences": _whole(ids.sequence)}
+            told |= {} if ids.sequence is None else {"sequences": whole(ids.sequence)}
             if name == COMMUNICATION and kind_of((asked := self.arguments.decode(event.args)).operation or ""):
                 told["said"] = self._collective(asked)
         rows.add(event, self._thread(event), self._name(name), number, kind, **told)
@@ -257,15 +257,15 @@ class _Collector:
         lane = arguments.queue if arguments.stream is None else arguments.stream
         if lane is None:  # nor a queue, as on XPU: the row of the timeline is one
             lane = next(iter(re.findall(r"\d+", str(event.tid))[-1:]), 0)
-        key = _whole(arguments.device), _whole(lane)
+        key = whole(arguments.device), whole(lane)
         stream, said = self.streams.setdefault(key, len(self.streams)), dict[str, object]()
         if arguments.operation or arguments.group:
             said["collectives"] = self._collective(arguments)
         elif kind == MEMCPY and arguments.copied:
-            said["copied"] = _whole(arguments.copied)
+            said["copied"] = whole(arguments.copied)
         if arguments.blocks is not None:
             said["multiprocessors"] = _share(arguments.blocks, 1), _share(arguments.occupancy, 100)
-        self.tasks.add(event, stream, self._name(name), _whole(arguments.correlation), kind, **said)
+        self.tasks.add(event, stream, self._name(name), whole(arguments.correlation), kind, **said)
 
     def _collective(self, arguments: _Arguments) -> Collective:
         """What NCCL's arguments say, and the file's head of their group."""
@@ -275,7 +275,7 @@ class _Collector:
         ends = ["" if end is None else str(end) for end in (arguments.source, arguments.destination)]
         group += f" {ends[0]}>{ends[1]}" if any(ends) else ""
         numbers = (arguments.elements, arguments.size, arguments.first, arguments.stride)
-        elements, size, first, stride = map(_whole, numbers)
+        elements, size, first, stride = map(whole, numbers)
         size = size if size <= MOST_RANKS else 0
         size = size or len(known.ranks or ())
         texts = arguments.description or known.description or "", arguments.dtype or ""
@@ -355,9 +355,9 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
         found = f"{operators} operators and {calls} calls of the runtime"
         raise _unfit(content, file, "nothing in this trace ran on a GPU", "kernel events", found, hint)
     in_name = RANK_IN_NAME.search(Path(file).name)
-    rank = _whole(distributed.rank) if distributed.rank is not None else -1
+    rank = whole(distributed.rank) if distributed.rank is not None else -1
     if rank < 0:  # none, or no number of a rank
-        rank = _whole(in_name[1]) if in_name else -1
+        rank = whole(in_name[1]) if in_name else -1
     told = (_told(said, list[_Device], []) for said in (document.devices, document.older_devices))
     device = next((some[0].name or "" for some in told if some), "")
     base_ns = _told(document.base, int, 0)

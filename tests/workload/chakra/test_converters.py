@@ -288,7 +288,7 @@ def test_files_without_record_function_ids_are_joined_by_names(tmp_path):
     assert (graph.kind == NodeKind.COLLECTIVE).sum() == 8
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 90)), min_size=1, max_size=6), st.integers(0, 3))
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 90)), min_size=4, max_size=8), st.integers(0, 1))
 @settings(deadline=None, max_examples=30)
 def test_tasks_and_operations_that_cannot_be_joined_are_told(tmp_path_factory, tasks, absent):
     """Each operation launches a kernel of some length, whose launch may be lost."""

@@ -1,10 +1,10 @@
 """Joins PyTorch's host trace with Kineto's device trace: durations, kernels below what launched them, waits.
 
-Host operations are matched by record-function id, in older files by the order of their names. A kernel belongs to the
-innermost host operation around the runtime call with its correlation id. Where a call blocked until the device caught
-up, the time is taken out of its operation and the next operation of the thread waits for the kernel instead. A thread
-that was idle for a millisecond and more went on because of the operation that ended last on another thread (the rule of
-`chakra_trace_link`).
+Host operations are matched as in `host_trace`; of the stretches that one of them describes the first is taken. A kernel
+belongs to the innermost host operation around the runtime call with its correlation id. Where a call blocked until the
+device caught up, the time is taken out of its operation and the next operation of the thread waits for the kernel
+instead. A thread that was idle for a millisecond and more went on because of the operation that ended last on another
+thread (the rule of `chakra_trace_link`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -24,14 +25,13 @@ from simcore.errors import InputError
 from simcore.units import format_ns
 from simcore.workload.chakra import reader
 from simcore.workload.chakra.pytorch_form import Op
-from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, OPERATOR
-from simcore.workload.kineto_reader import UNREADABLE, Event, EventError, complete_events
-from simcore.workload.order import matches
+from simcore.workload.host_trace import BY_NAME, Operators, by_name, by_number, matched, started
+from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, EXTERNAL_ID, NO_CORRELATION, OPERATOR, RECORD_ID
+from simcore.workload.kineto_reader import UNREADABLE, Event, EventError, complete_events, whole
 
 SIDES = {OPERATOR: "host", ANNOTATION: "host", CALL: "calls"} | dict.fromkeys(range(CALL), "device")
 BLOCKING = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
 IDLE_NS = 1_000_000
-ENOUGH = 0.8  # share of the operations that must be found by name
 
 
 class Timed(Struct, frozen=True):
@@ -45,19 +45,14 @@ class Timed(Struct, frozen=True):
     args: Mapping[str, Any]
 
 
-def link(ops: Sequence[Op], path: str, tell: Callable[[str], None]) -> list[Op]:
-    """Host operations with measured times and the device operations of Kineto's file, under new dense numbers; what
-    could not be joined is told.
+def link(ops: Sequence[Op], file: str, path: str, tell: Callable[[str], None]) -> list[Op]:
+    """Operations of the host trace `file` with measured times and the device operations of Kineto's, under new dense
+    numbers; what could not be joined is told.
     """
     host, device, calls = _read(path)
-    span_of = _spans(ops, host)
-    if not span_of:
-        raise InputError.at(
-            path,
-            "the operations of the host trace are not in this file",
-            expected="'Record function id' arguments that are the host trace's rf_id, or the same names in one order",
-            hint="record both traces in one run",
-        )
+    span_of, stretches = _spans(ops, file, host, path)
+    if stretches > 1:
+        tell(f"{path}: the host trace describes each of {stretches} stretches of it: the first one is taken")
     timed = _timed(ops, span_of)
     enclosing, call_of = _Enclosing(span_of), {call.args.get("correlation"): call for call in calls}
     # Host operation -> device operations it launched; those nobody can be found for are left out.
@@ -68,9 +63,9 @@ def link(ops: Sequence[Op], path: str, tell: Callable[[str], None]) -> list[Op]:
         (lost if around is None else launched[around]).append(span)
     if lost:
         tell(f"{path}: {_tasks(lost)} of {_tasks(device)} on the device are left out: no operation here launched them")
-    started = {op.number for op in ops if op.attributes.get("rf_id")}
-    if absent := len(started - span_of.keys()):
-        tell(f"{path}: {absent} of the host trace's {len(started)} operations are not in it, and take no time")
+    ran = {op.number for some in started(ops) for op in some}
+    if absent := len(ran - span_of.keys()):
+        tell(f"{path}: {absent} of the host trace's {len(ran)} operations are not in it, and take no time")
     waits = _blocked(timed, enclosing, device, calls)
     linked, number_of_kernel, new_number = _renumbered(timed, launched)
     for number, span in waits:
@@ -84,22 +79,33 @@ def _tasks(spans: Sequence[Timed]) -> str:
     return f"{len(spans)} tasks ({format_ns(sum(span.end_ns - span.start_ns for span in spans))})"
 
 
-def _spans(ops: Sequence[Op], host: Sequence[Timed]) -> dict[int, Timed]:
-    """Operation -> its span, by record-function id, otherwise by the order of names.
-
-    {} when fewer than ENOUGH of the operations are found. Record-function ids count starts, so both sequences are in
-    order of start.
+def _spans(ops: Sequence[Op], file: str, host: Sequence[Timed], path: str) -> tuple[dict[int, Timed], int]:
+    """Operation -> its first span, and how many one has; operators decide if the files are of one run, ranges are found
+    in the rest.
     """
-    by_id = {int(op.attributes.get("rf_id", 0)): op.number for op in ops}
-    by_id.pop(0, None)
-    ids = ((int(span.args.get("Record function id", 0)), span) for span in host)
-    if known := {by_id[number]: span for number, span in ids if number in by_id}:
-        return known
-    started = sorted((op for op in ops if op.attributes.get("rf_id")), key=lambda op: int(op.attributes["rf_id"]))
-    pairs = matches([op.name for op in started], [span.name for span in host])
-    if len(pairs) < ENOUGH * len(started):
-        return {}
-    return {started[one].number: host[other] for one, other in pairs}
+    operators, ranges = started(ops)
+    rows = [row for row, span in enumerate(host) if CATEGORIES[span.category] == OPERATOR]
+    by, pairs = matched(_operators(path, host, rows), operators, file)
+    found = {rows[at]: op.number for at, op in pairs.items()}
+    rest = [row for row in range(len(host)) if row not in found]
+    others = _operators(path, host, rest)
+    named = (by != BY_NAME and by_number(others, ranges)) or by_name(others, ranges)
+    found |= {rest[at]: op.number for at, op in named.items()}
+    spans = defaultdict[int, list[Timed]](list)
+    for row in sorted(found):
+        spans[found[row]].append(host[row])
+    return {number: some[0] for number, some in spans.items()}, max(map(len, spans.values()))
+
+
+def _operators(path: str, host: Sequence[Timed], rows: Sequence[int]) -> Operators:
+    """Some of the host's events as columns."""
+    spans = [host[row] for row in rows]
+    lanes = {thread: lane for lane, thread in enumerate(dict.fromkeys(span.thread for span in spans))}
+    ids = RECORD_ID if any(RECORD_ID in span.args for span in spans) else EXTERNAL_ID
+    numbers = (whole(span.args.get(RECORD_ID, span.args.get(EXTERNAL_ID, NO_CORRELATION))) for span in spans)
+    told = [(span.start_ns, lanes[span.thread], number) for span, number in zip(spans, numbers, strict=True)]
+    start_ns, lane, number = np.array(told, dtype=np.int64).reshape(-1, 3).T
+    return Operators(path, ids, [span.name for span in spans], start_ns, lane, number)
 
 
 def _read(path: str) -> tuple[list[Timed], list[Timed], list[Timed]]:

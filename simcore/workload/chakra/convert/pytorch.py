@@ -36,7 +36,7 @@ def convert(
     steps: dict[int, Steps] = {op.number: ("nodes", index) for index, op in enumerate(ops)}
     if kineto:
         steps = {}  # operations get new numbers
-        ops = link(ops, kineto, tell)
+        ops = link(ops, path, kineto, tell)
     by_number = {op.number: op for op in ops}
     last: dict[int, int] = {}  # device operations of one stream wait for the one before, in order of their start
     on_device = () if compat else (op for op in ops if op.on_device)
