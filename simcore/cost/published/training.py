@@ -15,11 +15,12 @@ from typing import Any
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator, recognised
 from simcore.cost.published.megatron import CLASSIC
 from simcore.cost.published.rows import Job, Step, job
-from simcore.cost.systems import SOFTWARE, framework, placed, profile_of, software_on
+from simcore.cost.published.said import adapters, again, dtype, number, schedule, shared, told, yes, zero_level
+from simcore.cost.systems import RUNS, SOFTWARE, framework, placed, profile_of, software_on
 from simcore.errors import InputError
 from simcore.model.plan import STORED_BYTES, check
-from simcore.model.shape import Experts, Model, Weights
-from simcore.model.steps import Module
+from simcore.model.presets import recognised as recognised_model
+from simcore.model.shape import Experts, Latent, Model
 
 Stated = Mapping[str, Any]
 
@@ -52,41 +53,101 @@ def training(row: Stated) -> Step:
 # --- what both forms share
 
 
+_SIZES = {
+    "layers": "layers",
+    "hidden": "hidden",
+    "heads": "heads",
+    "vocab": "vocab",
+    "ffn": "ffn",
+    "kv_heads": "kv_heads",
+}
+_SIZES |= {"head_dim": "head_size", "window": "window", "mtp_layers": "mtp_layers"}  # of a row -> of a model
+_NEEDED = "layers", "hidden", "heads", "vocab"
+_LATENT = (
+    ("q_lora_rank", 0),
+    ("kv_lora_rank", 0),
+    ("qk_rope_head_dim", 64),
+    ("qk_nope_head_dim", 128),
+    ("v_head_dim", 128),
+)
+
+
 def _shape(stated: Stated) -> Model:
-    """A Llama where keys are grouped or the feed-forward is gated, else a GPT."""
+    """The model of that name with what is stated of it; else a Llama where keys are grouped or gated, else a GPT."""
+    sizes: dict[str, Any] = {field: number(stated[key]) for key, field in _SIZES.items() if number(stated.get(key))}
+    known = recognised_model(str(stated.get("name") or ""))
+    if known and all(getattr(known, name) == sizes.get(name, getattr(known, name)) for name in ("hidden", "heads")):
+        base = replace(known, positions=number(stated.get("seq")) if known.positions else 0)
+    elif missing := [name for name in _NEEDED if name not in sizes]:
+        expected = f"{', '.join(_NEEDED)}, or the name of a language model (simcore list models)"
+        raise InputError.at("model", f"states no {', '.join(missing)}", expected=expected)
+    else:
+        base = _unnamed(stated, sizes)
+    latent = Latent(*(number(stated.get(key)) or usual for key, usual in _LATENT))
+    return replace(
+        base,
+        **sizes,
+        latent=latent if latent.key_value_rank else base.latent,
+        experts=_experts(stated, base),
+    )
+
+
+def _unnamed(stated: Stated, sizes: Mapping[str, Any]) -> Model:
     gated = stated.get("gated", "kv_heads" in stated)
     learned = stated.get("learned_positions", not gated and "kv_heads" not in stated)
-    experts = None
-    if stated.get("experts"):
-        experts = Experts(stated["experts"], stated["top_k"], stated.get("expert_ffn") or stated["ffn"])
     return Model(
         str(stated.get("name", "model")),
-        stated["layers"],
-        stated["hidden"],
-        stated["heads"],
-        stated.get("ffn") or 4 * stated["hidden"],
-        stated["vocab"],
-        stated.get("kv_heads") or 0,
-        stated.get("head_dim") or 0,
+        **{"ffn": 4 * sizes["hidden"], **sizes},
         gated=gated,
         tied=stated.get("tied", learned),
-        positions=stated["seq"] if learned else 0,
+        positions=number(stated["seq"]) if learned else 0,
         norm="rms" if gated else "layer",
         linear_bias=learned,
-        experts=experts,
+    )
+
+
+def _experts(stated: Stated, model: Model) -> Experts | None:
+    """Experts as stated, the rest as the model of that name has it."""
+    count = number(stated.get("experts"))
+    if not count:
+        return model.experts
+    ffn = number(stated.get("expert_ffn")) or (model.experts.ffn if model.experts else number(stated["ffn"]))
+    shared = number(stated.get("shared_ffn")) or number(stated.get("shared_experts")) * ffn
+    top_k, dense = number(stated.get("top_k")), number(stated.get("dense_layers"))
+    if known := model.experts:
+        shared, dense, top_k = shared or known.shared_ffn, dense or known.dense_layers, top_k or known.top_k
+    if not top_k:
+        raise InputError.at("model", "states no experts of a token", expected="top_k")
+    return replace(
+        known or Experts(count, top_k, ffn), count=count, top_k=top_k, ffn=ffn, shared_ffn=shared, dense_layers=dense
     )
 
 
 def _degrees(row: Stated) -> dict[str, int]:
     """Degrees under the names of a plan, as many replicas as there are accelerators; chunks only with stages."""
-    degrees = {name: row["parallel"].get(name) or 1 for name in ("tp", "pp", "cp", "ep")}
-    width = degrees["tp"] * degrees["pp"] * degrees["cp"]
-    count = row["hardware"].get("count") or width * (row["parallel"].get("dp") or 1)
-    degrees["dp"] = row["parallel"].get("dp") or count // width
+    hardware, parallel = row["hardware"], row["parallel"]
+    degrees = {name: number(parallel.get(name)) or 1 for name in ("tp", "pp", "cp", "ep")}
+    width, dp = degrees["tp"] * degrees["pp"] * degrees["cp"], number(parallel.get("dp"))
+    count = (
+        number(hardware.get("count")) or number(hardware.get("nodes")) * number(hardware.get("per_node")) or width * dp
+    )
+    if not count:
+        raise InputError.at("hardware", "states no number of accelerators", expected="count, nodes and per_node, or dp")
+    degrees["dp"] = dp or max(1, count // width)
     if width * degrees["dp"] != count:
         raise InputError.at(str(row.get("id")), "degrees do not multiply to the accelerators", expected=str(count))
-    chunks = row["parallel"].get("vp") or 1
-    return {**degrees, "virtual_stages": chunks if degrees["pp"] > 1 else 1}
+    return {**degrees, "virtual_stages": (number(parallel.get("vp")) or 1) if degrees["pp"] > 1 else 1}
+
+
+def _batch(row: Stated, dp: int) -> tuple[int, int]:
+    """Sequences of a step and of a micro-batch, of which there is one a rank where nothing is said."""
+    batch = row["batch"]
+    micro, steps = number(batch.get("micro")), number(batch.get("accumulation"))
+    whole = number(batch.get("global_")) or number(batch.get("tokens")) // number(row["model"]["seq"])
+    whole = whole or micro * steps * dp
+    if not whole:
+        raise InputError.at("batch", "states no sequences", expected="global_, or micro and accumulation")
+    return whole, micro or (max(1, whole // (dp * steps)) if steps else 1)
 
 
 def _device(row: Stated) -> Accelerator:
@@ -96,37 +157,34 @@ def _device(row: Stated) -> Accelerator:
 
 
 def _step(row: Stated, model: Model, software: str, choices: dict[str, Any]) -> Step:
-    stated = row["batch"]
-    one = job(model, row["model"]["seq"], stated["global_"], micro_batch=stated.get("micro") or 1, **choices)
+    whole, micro = _batch(row, choices["dp"])
+    one = job(model, number(row["model"]["seq"]), whole, micro_batch=micro, **choices)
     check(one.model, one.plan)
-    hardware = row["hardware"]
+    hardware, device = row["hardware"], _device(row)
+    if one.plan.narrow:
+        device.peak(one.plan.dtype)  # there is no such product elsewhere
     cluster = placed(
-        _device(row).name,
+        device.name,
         software,
-        count=hardware.get("count", one.plan.world_size),
-        per_node=hardware.get("per_node") or 0,
+        count=one.plan.world_size,
+        per_node=number(hardware.get("per_node")),
         scale_out=str(hardware.get("scale_out") or ""),
         remarks=str(hardware.get("note") or ""),
     )
-    return Step((one,), cluster)
+    words = " ".join(str(row.get(key) or "") for key in ("conditions", "inexact", "note", "group"))
+    return Step((one,), replace(cluster, losses=RUNS["production"]) if _PRODUCTION.search(words) else cluster)
 
 
+# Words of what is no benchmark but weeks of training.
+_PRODUCTION = re.compile(
+    r"\bproduction\b|\b(whole|entire|full|over the|of the) (pre-?)?(training )?run\b"
+    r"|\bover (the )?(pre-?)?training\b|\b(days|weeks|months)\b",
+    re.IGNORECASE,
+)
 _COMMON: dict[str, Any] = {"overlap": True, "overlap_pipeline": True}
 
 
 # --- what vendors of frameworks publish
-
-# Words of a source -> modules computed again. XLA names what it saves; what nothing needs is not computed again, such
-# as the last product of a layer. TorchTitan's per-operator checkpoint saves attention and every second product.
-_ALL_BUT_PRODUCTS = (Module.NORM, Module.FUSED, Module.MLP_ACTIVATION)
-_REMATERIALISED: tuple[tuple[re.Pattern[str], tuple[Module, ...]], ...] = (
-    (re.compile(r"save_dot_with_no_batch", re.IGNORECASE), _ALL_BUT_PRODUCTS),
-    (re.compile(r"save_dot_except_mlp|save_qkv_out_proj", re.IGNORECASE), (*_ALL_BUT_PRODUCTS, Module.MLP_UP)),
-    (re.compile(r"save_qkv_proj|qkv_proj_offloaded", re.IGNORECASE), (*_ALL_BUT_PRODUCTS, Module.MLP_UP, Module.OUT)),
-    (re.compile(r"per-op", re.IGNORECASE), (Module.NORM, Module.MLP_ACTIVATION, Module.OUT, Module.MLP_GATE)),
-)
-_XLA_FULL = (*_ALL_BUT_PRODUCTS, Module.MLP_UP, Module.QKV, Module.OUT)
-
 
 # DeepSpeed sums gradients of ZeRO 1 and 2 behind the backward (`overlap_comm` is false by default but for ZeRO 3); its
 # pipeline sends messages between passes, a tensor rank its part (pipe/engine.py). Its Megatron splits sequences only
@@ -137,26 +195,31 @@ _PLAIN = {"overlap": False, "overlap_pipeline": False, "scatter_pipeline": True}
 def _framework(row: Stated) -> Step:
     kind, profile = _software(row)
     model, degrees = _shape(row["model"]), _degrees(row)
-    words = f"{row.get('inexact') or ''} {row.get('note') or ''}"
-    zero = int(row["parallel"].get("zero") or 0)
+    parallel, words = row["parallel"], f"{row.get('inexact') or ''} {row.get('note') or ''}"
+    zero = zero_level(parallel.get("zero"))
     if kind == "fsdp" and degrees["pp"] > 1:
         zero = min(1, zero)  # weights gathered for a pass stay for all (TorchTitan: reshard_after_forward)
     ways = (profile + way for told, way in _WAYS.items() if told in words)
     software = next((name for name in ways if name in SOFTWARE), profile)
-    usual = software_on(_device(row), software).usual
+    device = _device(row)
+    usual = software_on(device, software).usual
     classic = CLASSIC if not usual["fused_attention"] else {}
     plain = kind == "deepspeed" or bool(classic)
+    parts, per_node = degrees["pp"] * degrees["virtual_stages"], number(row["hardware"].get("per_node")) or 8
+    adapted = f"{row['model'].get('task') or ''} {words} {row.get('group') or ''}"
     choices: dict[str, Any] = {
         **(_PLAIN if plain else _COMMON),
         **classic,
-        "sequence_parallel": _yes(row["parallel"].get("sequence_parallel")) if plain else _splits(row, degrees),
+        "sequence_parallel": yes(parallel.get("sequence_parallel")) if plain else _splits(row, degrees),
         **usual,
         **degrees,
-        **_again(row, words, model, xla=kind == "xla"),
+        **again(row.get("recompute"), words, -(-model.depth // parts), profile, xla=kind == "xla"),
+        **(adapters(adapted, _USUAL_RANK) if _ADAPTERS.search(adapted) else {}),
         "zero": zero,
-        "shard": _shared(words, degrees, row["hardware"].get("per_node") or 8) if zero else 0,
-        "dtype": _dtype(str(row["dtype"])),
-        "expert_tp": degrees["tp"] if "ETP" in words else 1,
+        "shard": shared(f"{words} {parallel.get('zero')}", degrees, per_node) if zero else 0,
+        "schedule": schedule(parallel.get("schedule")) if degrees["pp"] > 1 else "",
+        "dtype": dtype(told(row.get("dtype")) or device.wide_dtype),
+        "expert_tp": number(parallel.get("etp")) or (degrees["tp"] if "ETP" in words else 1),
         "offload": ("activations",) if "on the host" in words else (),
     }
     if kind == "megatron":
@@ -166,54 +229,23 @@ def _framework(row: Stated) -> Step:
     return _step(row, model, software, choices)
 
 
-def _dtype(stated: str) -> str:
-    """The number format that a stated one is a kind of, of several the narrowest.
-
-    >>> _dtype("MXFP8"), _dtype("bfloat16"), _dtype("BF16, FP8 products"), _dtype("E4M3")
-    ('fp8', 'bf16', 'fp8', 'fp8')
-    """
-    word = re.sub("e4m3|e5m2", "fp8", stated.lower()).replace("float", "fp").replace("bfp", "bf")
-    return min((known for known in ELEMENT_BYTES if known in word), key=ELEMENT_BYTES.__getitem__, default=stated)
-
-
+_ADAPTERS = re.compile(r"\blora\b|\bpeft\b|\badapters?\b", re.IGNORECASE)
+_USUAL_RANK = 16  # a step hardly follows it
 _WAYS = {"async TP": "-async", "eager": "-eager"}  # words of a source -> how its software was run
-
-
-def _again(row: Stated, words: str, model: Model, *, xla: bool) -> dict[str, Any]:
-    """What is computed again."""
-    chosen = next((modules for told, modules in _REMATERIALISED if told.search(words)), None)
-    stated = row.get("recompute") or "none"
-    if chosen is None and xla and stated == "full":
-        chosen = _XLA_FULL
-    if chosen:
-        return {"recompute": "selective", "recompute_modules": tuple(map(str, chosen))}
-    if "every 2nd" in words:
-        return {"recompute": "full", "recompute_layers": -(-model.layers // 2)}
-    if "selective checkpoint; nearest" in words:  # of an unknown share of the layers: the middle of what may be
-        share = 3 if stated == "full" else 1
-        return {"recompute": "full", "recompute_layers": max(1, share * model.layers // 4)}
-    return {"recompute": stated}
 
 
 def _splits(row: Stated, degrees: Mapping[str, int]) -> bool:
     """Whether tensor ranks split sequences, where nothing is said: where there are several and it divides."""
-    return degrees["tp"] > 1 and row["model"]["seq"] % (degrees["tp"] * degrees["cp"]) == 0
-
-
-_SHARED = re.compile(r"shards? over (\d+)")
-
-
-def _shared(words: str, degrees: Mapping[str, int], per_node: int) -> int:
-    """Ranks that share what is sharded: all, those of a node, or as many as stated."""
-    stated = _SHARED.search(words)
-    replicas = degrees["dp"] * degrees["cp"]
-    ranks = int(stated[1]) if stated else per_node // degrees["tp"] if "a node" in words else 0
-    return ranks if 0 < ranks < replicas else 0
+    said = row["parallel"].get("sequence_parallel")
+    return (
+        (said is None or yes(said))
+        and degrees["tp"] > 1
+        and number(row["model"]["seq"]) % (degrees["tp"] * degrees["cp"]) == 0
+    )
 
 
 # --- MLPerf Training
 
-_FULL = re.compile(r"full(?: \((\d+) layers\))?")
 _WIDE_GRADIENTS = 4
 _BLACKWELL = 2024
 
@@ -222,41 +254,26 @@ def _mlperf(row: Stated) -> Step:
     model, degrees, precision = _shape(row["model"]), _degrees(row), row["precision"] or {}
     options = row.get("options") or {}
     lora = "LoRA" in str(row["model"].get("task", ""))
-    full = _FULL.fullmatch(str(row.get("recompute")))
     choices: dict[str, Any] = {
         **_COMMON,
         **degrees,
         "zero": 1,
         "sequence_parallel": bool(row["parallel"].get("sequence_parallel")) or degrees["tp"] > 1,
-        "dtype": _dtype(str(precision.get("compute", "bf16"))),
+        "dtype": dtype(str(precision.get("compute", "bf16"))),
         # Over context ranks Transformer Engine's attention stays in 16 bits.
-        "attention_dtype": "fp8" if _yes(precision.get("fp8_attention")) and degrees["cp"] == 1 else "",
-        "recompute": "full" if full else "none",
-        "recompute_layers": int(full[1] or 0) if full else 0,
+        "attention_dtype": "fp8" if yes(precision.get("fp8_attention")) and degrees["cp"] == 1 else "",
+        **again(row.get("recompute"), "", model.layers, "", xla=False),
         "gradient_bytes": 2 if options.get("gradient_reduction") == "bf16" else _WIDE_GRADIENTS,
     }
     if lora:
-        adapted = str(Weights.QKV), str(Weights.PROJECTION)
-        choices |= {"lora_rank": _rank(row["model"]["task"]), "lora_modules": adapted}
+        choices |= adapters(row["model"]["task"])
         choices["parameter_dtype"] = "fp8" if ELEMENT_BYTES[choices["dtype"]] < STORED_BYTES else ""
     # A step is one CUDA graph where a submission says so, and on all of Blackwell since MLPerf 5.1.
     device = _device(row)
-    graph = (str(row.get("round", "")) >= "5.1" and device.year >= _BLACKWELL) or _yes(options.get("cuda_graph"))
+    graph = (str(row.get("round", "")) >= "5.1" and device.year >= _BLACKWELL) or yes(options.get("cuda_graph"))
     step = _step(row, model, "mlperf-graphs" if graph else "mlperf-nemo", choices)
     narrower = precision.get("confirmed") is False and "fp4" in device.peak_flops_per_s
     if not narrower:
         return step
     (one,) = step.jobs
     return replace(step, jobs=(one, Job(one.model, replace(one.plan, dtype="fp4"))))
-
-
-def _yes(word: object) -> bool:
-    return str(word).lower() in ("1", "true", "yes")
-
-
-def _rank(task: str) -> int:
-    """The rank of adapters that a task states."""
-    found = re.search(r"rank (\d+)", task)
-    if not found:
-        raise InputError.at("model", "LoRA without a rank", expected="rank 16", found=task)
-    return int(found[1])
