@@ -126,7 +126,7 @@ def accelerator(name: str) -> Accelerator:
     if stated:
         return _stated_otherwise(accelerator(name), stated)
     found = recognised(name)
-    if found and not _apart(found, name):
+    if found and (found.host or not _apart(found, name)):
         return found
     raise InputError.at(
         name, "no such accelerator", expected=closest(name, [*_TABLE, *_KINDS.values()]), found=repr(name)
@@ -175,8 +175,8 @@ def recognised(device: str) -> Accelerator | None:
     kind, forms = max(said, default=(0, ""))[1], _forms(device)
     alike = [one for name, one in _TABLE.items() if _KINDS[name] == kind]
 
-    def fit(one: Accelerator) -> tuple[bool, float, bool]:
-        return bool(forms & _forms(one.name)), -_apart(one, device), "SXM" in one.name
+    def fit(one: Accelerator) -> tuple[bool, bool, bool]:
+        return bool(forms & _forms(one.name)), not _apart(one, device), "SXM" in one.name
 
     return max(reversed(alike), key=fit, default=None)  # of boards alike the last
 
@@ -188,7 +188,7 @@ def _forms(name: str) -> set[str]:
 def _apart(one: Accelerator, name: str) -> float:
     """By what share a device's memory and what a name says of it differ, where that is more than a way of counting.
 
-    Three times as much and more is another memory: "GH200 480GB" has its host's.
+    Three times as much and more is another memory: "GH200 480GB" has its host's, as "GH200 120GB" has.
     """
     said = _SIZE.search(name)
     share = abs(float(said[1]) * 1e9 / one.memory_bytes - 1) if said else 0.0

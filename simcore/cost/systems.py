@@ -191,7 +191,12 @@ _USUAL = {
 }
 _ON_PCIE = "l40s", 800, 32.0  # of others with links of PCIe's rate
 _FOR_PIECES = 100e9  # bytes/s of links to peers below which nobody sends collectives in pieces (PCIe)
-_CARDS = re.compile(r"(?:(\d+) x )?(\d+) Gb(?:/s)?(?: \w+)? per node")
+_CARDS = re.compile(
+    r"(?:(\d+) ?x ?)?(?:(\d+) ?x ?)?(?:[a-z][\w/-]* )*(\d+(?:\.\d+)?) ?([GT])(?:b(?:/s|ps|it/s|e)?)?\b"
+    r"(?:[\w /-]*?(?:\bper |/ ?)(node|host|server|gpu|accelerator|device|chip|rank)\b)?",
+    re.IGNORECASE,
+)
+_IN_ALL = "node", "host", "server"
 _RATE = re.compile(r"([\d.]+) TB/s")
 
 
@@ -200,30 +205,50 @@ def placed(
 ) -> Cluster:
     """Accelerators with the interconnect usual for them and some software.
 
-    `scale_out` may state the network cards ("4 x 100 Gb RoCE per node"), `remarks` a memory rate ("2.4 TB/s") by which
-    a kind of the device is told.
+    `scale_out` may state the network cards ("4 x 100 Gb RoCE per node", "200 Gbps per GPU"), `remarks` a memory rate
+    ("2.4 TB/s") by which a kind of the device is told.
     """
     known = accelerator(device)
     if rate := _RATE.search(remarks):
         known = variant(known, float(rate[1]) * 1e12)
     fabric, gigabits = _usual(known)
     fabric = fabric.in_nodes(count, per_node)
-    if cards := _CARDS.search(scale_out):
-        fabric = fabric.with_cards(int(cards[1] or 1) * int(cards[2]) / gigabits)
+    if cards := _cards_gigabits(scale_out, per_node or fabric.sharing_ranks):
+        fabric = fabric.with_cards(cards / gigabits)
     return Cluster(known.name, fabric, software_on(known, software))
 
 
+def _cards_gigabits(scale_out: str, per_node: int) -> int:
+    """Gb/s of a node's network cards for computation together, 0 where that is not said.
+
+    >>> _cards_gigabits("8x ConnectX-7 IB NDR 400Gb/s", 8), _cards_gigabits("200 Gbps per GPU", 4)
+    (3200, 800)
+    >>> _cards_gigabits("Storage: 2x IB 400Gb/s, Compute: 8x IB 200Gb/s", 8), _cards_gigabits("100 GbE", 8)
+    (1600, 0)
+    """
+    compute = next((one for one in scale_out.split(",") if "compute" in one.lower()), scale_out)
+    cards = _CARDS.search(compute)
+    count, more, rate, unit, each = cards.groups() if cards else ("", "", "", "", "")
+    if not rate or not (count or each):
+        return 0
+    whole = int(count or 1) * int(more or 1) * float(rate) * (1000 if unit in "Tt" else 1)
+    return round(whole) * (per_node if each and each.lower() not in _IN_ALL else 1)
+
+
 _AKIN: dict[str, str] = TABLE["akin"]  # frameworks of which nobody published steps -> the profile they are most like
-_NAMED: dict[str, str] = {name.lower(): profile for name, profile in TABLE["frameworks"].items()}
-_NAMED |= {name.lower(): name for name in _AKIN}
-_ANY_NAME = "|".join(sorted(map(re.escape, _NAMED), reverse=True))
+_APART = re.compile("[ -]")  # words of a name may stand so, or together
+_NAMED = {_APART.sub("", name.lower()): profile for name, profile in TABLE["frameworks"].items()}
+_NAMED |= {_APART.sub("", name.lower()): name for name in _AKIN}
+_ANY_NAME = "|".join(
+    "[ -]?".join(map(re.escape, _APART.split(name))) for name in sorted([*TABLE["frameworks"], *_AKIN], key=len)[::-1]
+)
 _NAMES = re.compile(rf"(?<![a-z])({_ANY_NAME})(?=v\d|[^a-z]|$)", re.IGNORECASE)
 
 
 def framework(words: str) -> str:
     """The profile of the first framework that some words name, or the one akin to it; "" where they name none."""
     found = _NAMES.search(words)
-    return _NAMED[found[0].lower()] if found else ""
+    return _NAMED[_APART.sub("", found[0].lower())] if found else ""
 
 
 def profile_of(name: str) -> str:

@@ -36,6 +36,7 @@ def test_narrower_numbers_are_never_slower(name):
         ("Intel Gaudi 2", "Gaudi2"),
         ("NVIDIA A6000", "RTX-A6000"),
         ("NVIDIA GH200 480GB", "GH200"),
+        ("NVIDIA GH200 120GB", "GH200"),
         ("Tesla V100-PCIE-32GB", "V100-PCIe-32GB"),
         ("Huawei Ascend 910B3", "Ascend-910B"),
         ("trn1n.32xlarge", "Trainium1"),

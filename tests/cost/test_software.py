@@ -1,5 +1,6 @@
 """What software profiles make of kernels and collectives, by name."""
 
+import re
 from dataclasses import replace
 from statistics import median
 
@@ -81,6 +82,27 @@ def test_software_that_is_only_akin_to_a_profile_has_its_steps_and_a_wider_margi
     assert predict(shape, plan, known).step_s == predict(shape, plan, akin).step_s
     margins = [margin_of(kind_of(shape, plan, cluster)) for cluster in (known, akin)]
     assert margins[1].widened and margins[1].share > 1.5 * margins[0].share
+
+
+@pytest.mark.parametrize("name", [*systems.TABLE["frameworks"], *systems.TABLE["akin"]])
+def test_words_of_a_frameworks_name_stand_together_or_apart_in_any_case(name):
+    found = systems.framework(name)
+    assert found
+    together, apart = (re.sub("[ -]", between, name) for between in ("", " "))
+    assert {systems.framework(f"{one} 2.1") for one in (name, name.upper(), together, apart)} == {found}
+
+
+@given(st.integers(1, 16), st.integers(1, 800), st.sampled_from((4, 8)))
+def test_network_cards_are_read_however_they_are_written(cards, each, per_node):
+    def across(words):
+        return placed("H100", "NeMo", count=64, per_node=per_node, scale_out=words).fabric.across_bytes_per_s
+
+    said = (f"{cards} x {each} Gb RoCE per node", f"{cards}x{each}G", f"{cards}x ConnectX-7 IB NDR {each}Gb/s",
+            f"Storage: 2x IB 400Gb/s, Compute: {cards}x IB {each} Gbps", f"{cards * each} Gb/s per node",
+            f"{cards * each / 1000} Tb/s per host")  # fmt: skip
+    assert {across(one) for one in said} == {across(said[0])}
+    assert across(f"{each} Gbps per GPU") == across(f"{per_node}x{each} Gb/s per node")
+    assert across(f"{each} GbE") == across("")  # of how many nobody says
 
 
 @pytest.mark.parametrize(("starts", "fabric", "gigabits"), [row[:3] for row in table(systems.__file__, "usual.txt")])
