@@ -38,7 +38,7 @@ from simcore.front import front
 from simcore.memory import collection_paused
 from simcore.model.effects import idle
 from simcore.model.memory import fullest, needs
-from simcore.model.plan import Plan, Recompute, divides, split
+from simcore.model.plan import Plan, Recompute, divides, most_parts, split
 from simcore.model.shape import Model
 from simcore.progress import meter
 from simcore.units import parse_bytes
@@ -212,7 +212,7 @@ def families(study: Study) -> Iterator[Family]:
     model, total, seq = study.model, study.accelerators, study.plan.seq
     tensor = study.tp or [tp for tp in divisors(model.heads) if tp <= study.cluster.fabric.node_ranks]
     context = [cp for cp in study.cp or divisors(total) if cp == 1 or seq % (2 * cp) == 0]
-    stages = [pp for pp in study.pp or divisors(total) if pp <= model.depth]
+    stages = [pp for pp in study.pp or divisors(total) if pp <= most_parts(model, pp)]
     for tp, pp, cp in product(tensor, stages, context):
         if total % (tp * pp * cp) == 0 and model.heads % tp == 0:
             yield from _with_degrees(study, study.plan.but(world_size=total, tp=tp, pp=pp, cp=cp))
@@ -221,7 +221,7 @@ def families(study: Study) -> Iterator[Family]:
 def _with_degrees(study: Study, plan: Plan) -> Iterator[Family]:
     """The candidates of one split of the ranks."""
     model = study.model
-    most = model.depth // plan.pp if plan.pp > 1 else 1  # chunks of a stage
+    most = most_parts(model, 2 * plan.pp) // plan.pp if plan.pp > 1 else 1  # chunks of a stage, of several
     splits = [d for d in study.virtual_stages or divisors(-(-model.depth // plan.pp)) if d <= most]
     number = model.experts.count if model.experts else 1
     experts = [ep for ep in study.ep or divisors(number) if number % ep == 0]

@@ -96,7 +96,7 @@ def plan_word(name: str, node: Node, choices: list[str] | None = None) -> Any:
     kind, several = _types(Plan)[name], choices is None  # who gives choices lets one of them be taken
     choices = choices or CHOICES.get(name)
     if get_origin(kind) is tuple and several:
-        return tuple(item.choice(choices) if choices else item.integer(1) for item in node.sequence())
+        return tuple(item.choice(choices) if choices else item.integer(0) for item in node.sequence())
     if choices:
         return node.choice(choices) or choices[0]
     number = _value(node, kind, None, needed=getattr(Plan, name, 1) == 1)

@@ -385,9 +385,10 @@ def _of_stage(model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool
         lasting += sum(kept_bytes([embedding(model, plan)], plan))
     held = {some.kind for some in layers}
     if plan.recompute == "full" or plan.away("activations"):
-        working = max(some.at_once * activation_bytes(model, plan, some.kind, again=False) for some in layers)
+        each_bytes = (some.at_once * activation_bytes(model, plan, some.kind, again=False) for some in layers)
+        working = max(each_bytes, default=0.0)
     if plan.away("activations"):  # another layer's are on their way
-        working += max(activation_bytes(model, plan, kind) for kind in held)
+        working += max((activation_bytes(model, plan, kind) for kind in held), default=0.0)
     if ends:
         loss, turned = head_bytes(model, plan)
         trained = plan.trains(Weights.EMBEDDING if model.tied else Weights.HEAD)

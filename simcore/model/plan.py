@@ -24,6 +24,7 @@ LINEAR = tuple(map(str, (Weights.QKV, Weights.PROJECTION, Weights.UP, Weights.DO
 OFFLOADED = ("activations", "weights", "optimizer")
 STORED_BYTES = 2  # of a parameter or activation where products are narrower
 GRADIENT_BYTES, ZERO_LEVELS = (2, 4), range(4)
+ENDS = 2  # parts of a model that may have no layers: the embedding alone, the head alone
 
 MOST_ROWS, MOST_CAPACITY, MOST_LAYERS = 1 << 24, 1 << 20, 1 << 13
 MOST = 1 << 32  # of anything: beyond, products of them are no numbers of bytes
@@ -48,7 +49,8 @@ class Plan(Hashed):
     expert rank, for which the others wait. `context`: how attention gets at the other ranks' tokens: keys and values
     gathered or passed around behind the attention itself, or heads exchanged for tokens. `overlap_pipeline` sends
     between stages beside kernels, `scatter_pipeline` a tensor rank's part only. `cuts`: layers of every part of the
-    model where they are not as even as they go. `encoder_seq`: tokens of an encoder's input (0: as many).
+    model where they are not as even as they go, 0 for ends that have none. `encoder_seq`: tokens of an encoder's input
+    (0: as many).
 
     `frozen` weights have no gradients. With `lora_rank` > 0 all are frozen, and adapters of that rank beside those of
     `lora_modules` are trained. `offload`: what the host's memory keeps: "activations" and "weights" of the first
@@ -417,13 +419,21 @@ def split(layers: int, parts: int, cuts: tuple[int, ...] = ()) -> tuple[range, .
     >>> [len(part) for part in split(126, 16)]
     [7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7]
     """
-    if cuts and (len(cuts) != parts or sum(cuts) != layers or min(cuts) < 1):
-        message, expected = "the layers of the parts are not those of the model", f"{parts} numbers above 0"
+    if cuts and (len(cuts) != parts or sum(cuts) != layers or not all(cuts[1:-1])):
+        message, expected = (
+            "the layers of the parts are not those of the model",
+            f"{parts} numbers above 0 (ends: or 0)",
+        )
         raise InputError.at("--cuts", message, expected=f"{expected} that add up to {layers}", found=str(cuts))
     base, extra = divmod(layers, parts)
     longer = sorted(range(parts), key=lambda part: (part in (0, parts - 1), part))[:extra]
     sizes = cuts or [base + (part in longer) for part in range(parts)]
     return tuple(range(start, end) for start, end in pairwise(accumulate(sizes, initial=0)))
+
+
+def most_parts(model: Model, parts: int) -> int:
+    """How many parts a model can be cut into that is cut into `parts`: of three and more the ends need no layer."""
+    return model.depth + ENDS if parts > ENDS else model.depth
 
 
 class Option(NamedTuple):
@@ -502,9 +512,10 @@ def _refusals(model: Model, plan: Plan) -> Iterator[Rule]:
     uneven = f"{model.heads} attention heads do not share them evenly"
     yield model.heads % model.key_heads > 0, "num_query_groups", uneven, model.key_heads
     parts = plan.outline.parts
-    yield model.depth < plan.pp, "pipeline_model_parallel", "more stages than layers", plan.pp
-    chunks = f"{parts} chunks of {model.depth} layers: some would have none"
-    yield plan.pp <= model.depth < parts, "virtual_pipeline_model_parallel_size", chunks, plan.virtual_stages
+    most = most_parts(model, parts)
+    yield plan.pp > most, "pipeline_model_parallel", "more stages than layers and ends", plan.pp
+    chunks = f"{parts} chunks of {model.depth} layers: some between the ends would have none"
+    yield plan.pp <= most < parts, "virtual_pipeline_model_parallel_size", chunks, plan.virtual_stages
     tp = "must be 1 or the tensor parallel size"
     yield plan.expert_tp not in (1, plan.tp), "expert_tensor_parallel_size", tp, plan.expert_tp
     if model.experts:

@@ -96,11 +96,11 @@ def test_a_written_step_is_there_once(suffix, tmp_path, capsys):
         (("-o", "step.csv"), ".et, .txt"),
         (("--recompute-layers", "2"), "--recompute full"),
         (("--load", "2"), "a model with experts"),
-        (("--virtual-stages", "99"), "some would have none"),
+        (("--virtual-stages", "99"), "some between the ends would have none"),
         (("--model", "gpt-2", "--cp", "4", "--context", "all_to_all"), "--cp: error: 12 is not divisible by 8"),
         (
             ("--schedule", "zb-v", "--pp", "32", "--dp", "1", "--accelerators", "32", "--tp", "1"),
-            "some would have none",
+            "some between the ends would have none",
         ),
     ],
 )

@@ -10,7 +10,7 @@ from simcore.cost.played import engine_ns, program, run_ns
 from simcore.cost.predict import part_times_ns, predict
 from simcore.cost.systems import CLUSTERS, Software
 from simcore.generate.durations import roofline
-from simcore.model.plan import Plan
+from simcore.model.plan import ENDS, Plan
 from simcore.model.rows import pipeline_workload
 from simcore.model.shape import Experts, Model
 from simcore.model.steps import Axis
@@ -28,7 +28,7 @@ TWO_CHUNKS = {"zb-v", "dualpipe"}
 
 @st.composite
 def strategies(draw):
-    """A small step, uneven stages included."""
+    """A small step, uneven stages and ends without layers included."""
     name, pp = draw(st.sampled_from(schedules.names())), draw(st.sampled_from([1, 2, 4]))
     name = name if pp > 1 else "1f1b"
     tp, dp, ep = draw(st.sampled_from([(1, 1, 1), (2, 2, 2), (4, 2, 1), (4, 4, 2), (2, 4, 4), (1, 8, 2)]))
@@ -37,7 +37,10 @@ def strategies(draw):
     model = draw(
         st.sampled_from([replace(GPT, layers=15), replace(LLAMA, layers=17), replace(MIXED, layers=13), AHEAD, T5])
     )
-    assume(model.depth >= pp * chunks)
+    parts, alone = pp * (1 if name == "dualpipe" else chunks), draw(st.sampled_from([0, 0, 1, 2]))
+    if parts > ENDS and alone and not model.encoder_layers:
+        model = replace(model, layers=parts - alone)
+    assume(model.depth >= parts - alone)
     zero = draw(st.integers(0, 3))
     return model, Plan.of(
         1024,
@@ -146,7 +149,7 @@ BARE = replace(SELENE, software=Software(launch_s=0.0, step_s=0.0, slowdown=0.0,
 
 @settings(max_examples=40, deadline=None)
 @given(
-    model=st.sampled_from([LLAMA, replace(LLAMA, layers=15, heads=32, kv_heads=32)]),
+    model=st.sampled_from([LLAMA, replace(LLAMA, layers=15, heads=32, kv_heads=32), replace(LLAMA, layers=6)]),
     tp=st.sampled_from([1, 2, 4]),
     pp=st.sampled_from([1, 2, 4]),
     dp=st.sampled_from([1, 2, 4]),
