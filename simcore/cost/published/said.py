@@ -101,14 +101,15 @@ def dtype(said: str) -> str:
     return min((known for known in ELEMENT_BYTES if known in word), key=ELEMENT_BYTES.__getitem__, default=said)
 
 
-def adapters(words: str, otherwise: int = 0) -> dict[str, Any]:
+def adapters(words: str) -> dict[str, Any]:
     """Of adapters: their rank, and the weights beside which they stand, attention's alone where no others are named."""
-    found = re.search(r"\b(?:rank|r)\b\D{0,4}(\d+)", words, re.IGNORECASE)
-    if not found and not otherwise:
-        raise InputError.at("model", "LoRA without a rank", expected="rank 16", found=words)
+    rank = re.search(r"\b(?:rank|r)\b\D{0,4}(\d+)", words, re.IGNORECASE)
     attention = re.search(r"attention|qkv|q_proj", words) and not re.search(r"mlp|fc1|feed|all.linear", words)
     beside = (str(Weights.QKV), str(Weights.PROJECTION)) if attention else LINEAR
-    return {"lora_rank": int(found[1]) if found else otherwise, "lora_modules": beside}
+    return {"lora_rank": int(rank[1]) if rank else _USUAL_RANK, "lora_modules": beside}
+
+
+_USUAL_RANK = 16  # a step hardly follows it
 
 
 _SHARED = re.compile(r"shards? over (\d+)")

@@ -214,7 +214,7 @@ def _framework(row: Stated) -> Step:
         **usual,
         **degrees,
         **again(row.get("recompute"), words, -(-model.depth // parts), profile, xla=kind == "xla"),
-        **(adapters(adapted, _USUAL_RANK) if _ADAPTERS.search(adapted) else {}),
+        **(adapters(adapted) if _ADAPTERS.search(adapted) else {}),
         "zero": zero,
         "shard": shared(f"{words} {parallel.get('zero')}", degrees, per_node) if zero else 0,
         "schedule": schedule(parallel.get("schedule")) if degrees["pp"] > 1 else "",
@@ -230,7 +230,6 @@ def _framework(row: Stated) -> Step:
 
 
 _ADAPTERS = re.compile(r"\blora\b|\bpeft\b|\badapters?\b", re.IGNORECASE)
-_USUAL_RANK = 16  # a step hardly follows it
 _WAYS = {"async TP": "-async", "eager": "-eager"}  # words of a source -> how its software was run
 
 
@@ -259,7 +258,7 @@ def _mlperf(row: Stated) -> Step:
         **degrees,
         "zero": 1,
         "sequence_parallel": bool(row["parallel"].get("sequence_parallel")) or degrees["tp"] > 1,
-        "dtype": dtype(str(precision.get("compute", "bf16"))),
+        "dtype": dtype(told(precision.get("compute")) or "bf16"),
         # Over context ranks Transformer Engine's attention stays in 16 bits.
         "attention_dtype": "fp8" if yes(precision.get("fp8_attention")) and degrees["cp"] == 1 else "",
         **again(row.get("recompute"), "", model.layers, "", xla=False),

@@ -117,6 +117,8 @@ def test_a_model_is_filled_in_by_its_name_and_by_what_is_stated_of_it():
 def test_adapters_and_production_are_told_by_words():
     (one,) = read(model={"task": "LoRA fine-tuning, rank 32"}).jobs
     assert one.plan.lora_rank == 32 and "linear_fc1" in one.plan.lora_modules
+    (usual,) = read(model={"task": "LoRA fine-tuning of attention"}).jobs
+    assert usual.plan.lora_rank > 0 and usual.plan.lora_modules == ("linear_qkv", "linear_proj")
     weeks, bench = (read(inexact=words) for words in ("average over the whole run", "average of 100 steps"))
     assert weeks.jobs == bench.jobs and weeks.seconds() > 1.1 * bench.seconds()
 
