@@ -420,11 +420,8 @@ def split(layers: int, parts: int, cuts: tuple[int, ...] = ()) -> tuple[range, .
     [7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7]
     """
     if cuts and (len(cuts) != parts or sum(cuts) != layers or not all(cuts[1:-1])):
-        message, expected = (
-            "the layers of the parts are not those of the model",
-            f"{parts} numbers above 0 (ends: or 0)",
-        )
-        raise InputError.at("--cuts", message, expected=f"{expected} that add up to {layers}", found=str(cuts))
+        message, expected = "the layers of the parts are not those of the model", f"{parts} numbers that add up to"
+        raise InputError.at("--cuts", message, expected=f"{expected} {layers}, 0 only at the ends", found=str(cuts))
     base, extra = divmod(layers, parts)
     longer = sorted(range(parts), key=lambda part: (part in (0, parts - 1), part))[:extra]
     sizes = cuts or [base + (part in longer) for part in range(parts)]
