@@ -117,11 +117,13 @@ def test_so_many_channels_have_no_circles(dim, routing, least):
 
     Kim et al. (ISCA 2008): of a dragonfly two for minimal ways and three for those over a third group.
     """
+    rules = replace(PLAIN, routing=routing, buffer_bytes=64 * SEGMENT)
+    links = network([dim], rules)
+    npus = range(links.npus)
+    found = (Ways.of(links).found(src, dst) for src in npus for dst in npus if src != dst)
+    taken = {way for parts in found for _, _, ways in parts for way in ways}
     for channels in {max(least - 1, 1), least}:
-        links = network([dim], replace(PLAIN, routing=routing, buffer_bytes=64 * SEGMENT, channels=channels))
-        npus = range(links.npus)
-        found = (Ways.of(links).found(src, dst) for src in npus for dst in npus if src != dst)
-        taken = {way for parts in found for _, _, ways in parts for way in ways}
+        links = network([dim], replace(rules, channels=channels))
         follow = networkx.DiGraph(pair for way in taken for pair in pairwise(channel_rows(links, way)))
         assert networkx.is_directed_acyclic_graph(follow) == (channels == least)
 
