@@ -64,7 +64,7 @@ def test_pruning_finds_what_trying_everything_finds(model, gpus, top, share, wor
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     model=st.sampled_from([UNEVEN, replace(MIXTURE, layers=7), replace(GPT, heads=32)]),
     tp=st.sampled_from([1, 2, 8, 16]),
@@ -106,7 +106,7 @@ def test_what_a_rival_loses_is_the_sum_of_its_parts():
         assert sum(one.parts_s.values()) == pytest.approx(one.step_s, abs=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     name=st.sampled_from(schedules.names()),
     model=st.sampled_from([GPT, MIXTURE]),

@@ -102,7 +102,7 @@ PLUS = Dimension("DragonflyPlus", 40, RATE, 100.0, groups=5, routers=4)
         (DRAGONFLY, "", 2),
         (replace(DRAGONFLY, routing="valiant"), "", 3),
         (DRAGONFLY, "ecmp", 3),
-        (DRAGONFLY, "ugal", 3),
+        (replace(DRAGONFLY, npus=40, groups=5), "ugal", 3),
         (PLUS, "", 1),
         (PLUS, "valiant", 2),
         (LINE, "", 1),

@@ -71,7 +71,7 @@ def told_of_links(run, **changes):
 
 
 @given(runs(kinds=("Ring", "Mesh", "FatTree", "Switch", "FullyConnected"), modes=NATIVE), port_rules(), port_rules())
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_phases_timed_alone_and_one_npu_for_all_meet_the_queues_that_all_messages_do(run, inner, outer):
     limited = with_ports(run, inner, outer)
     assert told_of_links(limited) == told_of_links(limited, exact="messages")
