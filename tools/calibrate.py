@@ -2,7 +2,8 @@
 
 ``python -m tools.calibrate`` prints the parameters of every family of software with their best values;
 ``--left-out`` also writes `left_out.json`: the error of every suite with each row's source left out of the fit. A
-source counts by the square root of its rows, so that no publication decides.
+source counts by the square root of its rows, so that no publication decides. ``--strangers`` says what steps are missed
+by under the profiles that stand for software of which nobody published any (`margins._NAMELESS`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 from unittest.mock import patch
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 from simcore.cost import systems
 from simcore.cost.margins import FILE, Kind, kind_of
+from simcore.cost.predict import predict
 from simcore.cost.published.reading import READING_ERRORS, sort_rows
 from simcore.cost.published.rows import Row, Step, step_of
 from simcore.cost.published.suites import LEFT_OUT, SUITES
@@ -43,9 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--left-out", action="store_true", help="write left_out.json")
     parser.add_argument("--family", choices=list(FITTED), action="append", help="which (repeatable; all)")
     parser.add_argument("--errors", action="store_true", help="only write errors.json, which intervals are made of")
+    parser.add_argument("--strangers", action="store_true", help="only print errors under profiles of other families")
     options = parser.parse_args(arguments)
-    if options.errors:
-        write_errors(seen_errors())
+    if options.errors or options.strangers:
+        _strangers() if options.strangers else write_errors(seen_errors())
         return
     missed: dict[str, dict[str, float]] = json.loads(LEFT_OUT.read_text(encoding="utf-8")) if LEFT_OUT.exists() else {}
     for family in options.family or FITTED:
@@ -89,6 +92,25 @@ def write_errors(errors: Mapping[tuple[str, Kind], Sequence[float]]) -> None:
         for (source, kind), some in sorted(errors.items(), key=lambda item: (item[0][0], str(item[0][1])))
     ]
     FILE.write_text("[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n", encoding="utf-8")
+
+
+def _strangers() -> None:
+    """Print what shipped steps are missed by under what other frameworks are akin to; every source counts alike."""
+    akin = [systems.SOFTWARE[name] for name in sorted({*systems.TABLE["akin"].values()})]
+    missed: dict[str, list[float]] = {}
+    for row in (row for one in sort_rows(default_documents()) for row in one.rows):
+        if step := step_of(row):
+            job, system = step.chosen(), step.system()
+            for software in (other for other in akin if other.family != system.software.family):
+                took_s = predict(*job, replace(system, software=software)).step_s
+                missed.setdefault(row.source, []).append(abs(math.log(took_s / row.measured)))
+    weights = np.concatenate([np.full(len(some), 1 / len(some) / len(missed)) for some in missed.values()])
+    factors = np.expm1(np.concatenate([*missed.values()]))
+    order = np.argsort(factors)
+    for share in (0.5, 0.9):
+        print(f"{share:.0%} are missed by at most {factors[order][np.cumsum(weights[order]) >= share][0]:.0%}")
+    for share in (0.3, 0.5):
+        print(f"an interval of {share:.0%} holds {weights[factors <= share].sum():.0%}")
 
 
 @contextmanager

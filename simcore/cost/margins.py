@@ -49,7 +49,8 @@ _DIFFERENCES = {"software": 0.15, "device": 0.4, "maker": 0.05, "bits": 0.6, "mo
 _PER_OCTAVE = 0.93
 _STRANGER = 0.15  # of a chip that nobody published steps of: its kernels are transferred from others
 # Software of which nobody published steps errs as all steps do under profiles of other families: every source alike,
-# half are missed by 14 % and nine in ten by 51 %. So what was missed under profiles of their own hardly counts.
+# half are missed by 15 % and nine in ten by 50 % (`python -m tools.calibrate --strangers`). So what was missed under
+# profiles of their own hardly counts.
 _NAMELESS = 0.05
 
 

@@ -101,15 +101,15 @@ def dtype(said: str) -> str:
     return min((known for known in ELEMENT_BYTES if known in word), key=ELEMENT_BYTES.__getitem__, default=said)
 
 
+_USUAL_RANK = 16  # a step hardly follows it
+
+
 def adapters(words: str) -> dict[str, Any]:
     """Of adapters: their rank, and the weights beside which they stand, attention's alone where no others are named."""
     rank = re.search(r"\b(?:rank|r)\b\D{0,4}(\d+)", words, re.IGNORECASE)
     attention = re.search(r"attention|qkv|q_proj", words) and not re.search(r"mlp|fc1|feed|all.linear", words)
     beside = (str(Weights.QKV), str(Weights.PROJECTION)) if attention else LINEAR
     return {"lora_rank": int(rank[1]) if rank else _USUAL_RANK, "lora_modules": beside}
-
-
-_USUAL_RANK = 16  # a step hardly follows it
 
 
 _SHARED = re.compile(r"shards? over (\d+)")
@@ -147,9 +147,8 @@ _EXPECTED = "none, full, full (N layers), selective, or modules: " + ", ".join(m
 def again(said: object, words: str, layers: int, profile: str, *, xla: bool) -> dict[str, Any]:
     """What is computed again, by a row's cell and its other words; `layers`: of a part of the model."""
     cell = told(said).lower()
-    if _PER_OPERATOR.fullmatch(cell) or (
-        profile == "torchtitan" and cell.startswith("selective") and not _EVERY.search(cell)
-    ):
+    titan = profile == "torchtitan" and cell.startswith("selective") and not _EVERY.search(cell)
+    if titan or _PER_OPERATOR.fullmatch(cell):
         words += " per-op"  # so TorchTitan's configurations mean it (selective_ac_option)
     chosen = next((modules for words_of, modules in _REMATERIALISED if words_of.search(f"{cell} {words}")), None)
     if chosen is None and xla and _WHOLE.match(cell):

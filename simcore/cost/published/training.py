@@ -53,23 +53,10 @@ def training(row: Stated) -> Step:
 # --- what both forms share
 
 
-_SIZES = {
-    "layers": "layers",
-    "hidden": "hidden",
-    "heads": "heads",
-    "vocab": "vocab",
-    "ffn": "ffn",
-    "kv_heads": "kv_heads",
-}
-_SIZES |= {"head_dim": "head_size", "window": "window", "mtp_layers": "mtp_layers"}  # of a row -> of a model
-_NEEDED = "layers", "hidden", "heads", "vocab"
-_LATENT = (
-    ("q_lora_rank", 0),
-    ("kv_lora_rank", 0),
-    ("qk_rope_head_dim", 64),
-    ("qk_nope_head_dim", 128),
-    ("v_head_dim", 128),
-)
+_ALIKE = "layers", "hidden", "heads", "vocab", "ffn", "kv_heads", "window", "mtp_layers"
+_SIZES = dict(zip(_ALIKE, _ALIKE, strict=True)) | {"head_dim": "head_size"}  # of a row -> of a model
+_NEEDED = _ALIKE[:4]
+_LATENT = {"q_lora_rank": 0, "kv_lora_rank": 0, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
 
 
 def _shape(stated: Stated) -> Model:
@@ -83,13 +70,9 @@ def _shape(stated: Stated) -> Model:
         raise InputError.at("model", f"states no {', '.join(missing)}", expected=expected)
     else:
         base = _unnamed(stated, sizes)
-    latent = Latent(*(number(stated.get(key)) or usual for key, usual in _LATENT))
-    return replace(
-        base,
-        **sizes,
-        latent=latent if latent.key_value_rank else base.latent,
-        experts=_experts(stated, base),
-    )
+    latent = Latent(*(number(stated.get(key)) or usual for key, usual in _LATENT.items()))
+    sizes |= {"latent": latent if latent.key_value_rank else base.latent, "experts": _experts(stated, base)}
+    return replace(base, **sizes)
 
 
 def _unnamed(stated: Stated, sizes: Mapping[str, Any]) -> Model:
@@ -118,9 +101,8 @@ def _experts(stated: Stated, model: Model) -> Experts | None:
         shared, dense, top_k = shared or known.shared_ffn, dense or known.dense_layers, top_k or known.top_k
     if not top_k:
         raise InputError.at("model", "states no experts of a token", expected="top_k")
-    return replace(
-        known or Experts(count, top_k, ffn), count=count, top_k=top_k, ffn=ffn, shared_ffn=shared, dense_layers=dense
-    )
+    own: dict[str, Any] = {"count": count, "top_k": top_k, "ffn": ffn, "shared_ffn": shared, "dense_layers": dense}
+    return replace(known, **own) if known else Experts(**own)
 
 
 def _degrees(row: Stated) -> dict[str, int]:
@@ -128,9 +110,8 @@ def _degrees(row: Stated) -> dict[str, int]:
     hardware, parallel = row["hardware"], row["parallel"]
     degrees = {name: number(parallel.get(name)) or 1 for name in ("tp", "pp", "cp", "ep")}
     width, dp = degrees["tp"] * degrees["pp"] * degrees["cp"], number(parallel.get("dp"))
-    count = (
-        number(hardware.get("count")) or number(hardware.get("nodes")) * number(hardware.get("per_node")) or width * dp
-    )
+    nodes = number(hardware.get("nodes")) * number(hardware.get("per_node"))
+    count = number(hardware.get("count")) or nodes or width * dp
     if not count:
         raise InputError.at("hardware", "states no number of accelerators", expected="count, nodes and per_node, or dp")
     degrees["dp"] = dp or max(1, count // width)
@@ -235,12 +216,8 @@ _WAYS = {"async TP": "-async", "eager": "-eager"}  # words of a source -> how it
 
 def _splits(row: Stated, degrees: Mapping[str, int]) -> bool:
     """Whether tensor ranks split sequences, where nothing is said: where there are several and it divides."""
-    said = row["parallel"].get("sequence_parallel")
-    return (
-        (said is None or yes(said))
-        and degrees["tp"] > 1
-        and number(row["model"]["seq"]) % (degrees["tp"] * degrees["cp"]) == 0
-    )
+    said, ranks = row["parallel"].get("sequence_parallel"), degrees["tp"] * degrees["cp"]
+    return (said is None or yes(said)) and degrees["tp"] > 1 and number(row["model"]["seq"]) % ranks == 0
 
 
 # --- MLPerf Training
