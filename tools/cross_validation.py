@@ -52,6 +52,7 @@ LINES: list[tuple[str, str, str, tuple[str, ...]]] = [  # what, table, type, dev
     ("grouped products", "simumax_{}_grouped_gemm", "", ("b200",)),
     ("attention bf16", "aic_{}_attention_prefill", "bf16", ALL),
     ("attention fp8", "aic_{}_attention_prefill", "fp8", SHORT[:3]),
+    ("decoding, 16-bit keys", "aic_{}_attention_decode", "", ALL),
     ("experts", "aic_{}_moe", "", ALL),
     ("memory passes", "vidur_{}_memory", "", ALL[:2]),
     ("NCCL in a node", "aic_{}_nccl", "", ALL),

@@ -197,3 +197,19 @@ def test_which_configurations_are_nearest_does_not_hang_on_a_machine_s_last_digi
     assert (found == nearest_places(apart * (1 + generator.uniform(-1e-14, 1e-14, apart.shape)), 16)).all()
     assert (np.take_along_axis(apart, found, 1) == 1).all()
     assert (found[0] == np.flatnonzero(apart[0] == 1)[:16]).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    device=st.sampled_from(("h100", "h200", "b200", "b300", "gb300")),
+    kv_heads=st.sampled_from((1, 2, 4, 8)),
+    shared_by=st.sampled_from((4, 5, 8)),
+    context=st.sampled_from((4096, 16384, 65536)),
+)
+def test_twice_as_many_sequences_take_twice_as_long_to_read_beyond_the_tables_too(device, kv_heads, shared_by, context):
+    batch = 2 ** np.arange(16)
+    batch = batch[(batch * kv_heads * context >= 2**21) & (batch * kv_heads * context <= 2**25)]  # 1 GiB and more
+    shape = {"heads": kv_heads * shared_by, "kv_heads": kv_heads, "head_dim": 128, "window": 0, "context": context}
+    sizes = {"batch": batch, **{name: np.full(len(batch), size) for name, size in shape.items()}}
+    longer = np.diff(answer(Question(OPERATIONS["attention_decode"], machine(device), ("bf16",), sizes)).log_us)
+    assert (np.abs(longer / np.log(2) - 1) < 0.25).all()
