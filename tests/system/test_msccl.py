@@ -1,12 +1,13 @@
 """Programs of MSCCL run as schedules: rings take a ring's time, what does no collective is refused with its line."""
 
 import contextlib
+import random
 import re
 from collections import Counter, defaultdict, deque
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import simcore
@@ -116,6 +117,53 @@ def in_one_step(size):
     return program("allreduce", blocks, inputs=2, outputs=2)
 
 
+def gossip(size, draw):
+    """An all-gather in any order: a block for each peer sends and receives as it comes, and may wait for more."""
+    steps = {(rank, peer): [] for rank in range(size) for peer in range(size) if peer != rank}
+    came = [{rank: (-1, -1)} for rank in range(size)]
+    missing = [(rank, chunk) for rank in range(size) for chunk in range(size) if rank != chunk]
+    while missing:
+        rank, chunk = missing.pop(draw.randrange(len(missing)))
+        there = draw.choice([other for other in range(size) if chunk in came[other]])
+        own = [peer for peer in range(size) if peer != there]
+        any_step = [(at, place) for at, peer in enumerate(own) for place in range(len(steps[there, peer]))]
+        wait = came[there][chunk] if there != chunk else draw.choice([(-1, -1), *any_step])
+        steps[there, rank].append(("s", "o", chunk, "o", chunk, *wait))
+        number = [peer for peer in range(size) if peer != rank].index(there)
+        came[rank][chunk] = number, len(steps[rank, there])
+        steps[rank, there].append(("r", "o", chunk, "o", chunk, -1, -1))
+    blocks = [[(peer, peer, steps[rank, peer]) for peer in range(size) if peer != rank] for rank in range(size)]
+    return program("allgather", blocks, inputs=1, outputs=size)
+
+
+def naive_ns(root, chunk_ns, latency_ns):
+    """When the last step is done: each comes behind the one before, what it waits for and the message it takes; a
+    wire takes one chunk at a time."""
+    blocks = {(gpu.integer("id"), tb.integer("id")): tb for gpu in root.all("gpu") for tb in gpu.all("tb")}
+    done, wires, free_ns = {key: [0] for key in blocks}, defaultdict(deque), Counter()
+
+    def goes(rank, number):
+        tb, times = blocks[rank, number], done[rank, number]
+        if len(times) > len(tb.all("step")):
+            return False
+        step, comes = tb.all("step")[len(times) - 1], wires[tb.integer("recv", minimum=-1), rank]
+        kind, to = step.text("type"), (rank, tb.integer("send", minimum=-1))
+        others = done.get((rank, step.integer("depid", minimum=-1)), [0])
+        place = step.integer("deps", minimum=-1) + 1
+        if place >= len(others) or (kind[0] == "r" and kind != "re" and not comes):
+            return False
+        times.append(max(times[-1], others[place], comes.popleft() if kind[0] == "r" and kind != "re" else 0))
+        if kind[-1] == "s":
+            free_ns[to] = max(times[-1], free_ns[to]) + chunk_ns
+            wires[to].append(free_ns[to] + latency_ns)
+        return True
+
+    while any(goes(*key) for key in blocks):
+        pass
+    assert all(len(times) > len(blocks[key].all("step")) for key, times in done.items())
+    return max(map(max, done.values()))
+
+
 class Naive:
     """Ranks, slots and wires between ranks: blocks go on one step at a time, whoever is drawn."""
 
@@ -190,14 +238,14 @@ def test_what_is_proven_works_in_whatever_order_blocks_go_on(tmp_path_factory, m
                 assert held[rank, "io", chunk] == Counter(whose)
 
 
-def time_ns(tmp_path, text, kind, size, chosen):
+def time_ns(tmp_path, text, kind, size, chosen, size_bytes=1 << 20, network="congested"):
     (tmp_path / "algo.xml").write_text(text)
     choice = {"program": "{schedule: algo.xml}"}.get(chosen, chosen)
     (tmp_path / "system.yaml").write_text(f"preferred-dataset-splits: 1\n{kind}-implementation: [{choice}]\n")
     graph = simcore.graph(size)
-    graph.collective(kind.replace("-", "_"), 1 << 20)
+    graph.collective(kind.replace("-", "_"), size_bytes)
     topology = Topology((Dimension("FullyConnected", size, 1e9, 500.0),))
-    report = simcore.run(graph, topology, tmp_path / "system.yaml")
+    report = simcore.run(graph, topology, tmp_path / "system.yaml", network=network)
     assert (chosen == "program") == any("protocols" in text for text in report.warnings)
     return report.time_ns
 
@@ -229,6 +277,25 @@ def test_a_ring_as_a_program_takes_as_long_as_the_ring(tmp_path, size):
 def test_a_direct_exchange_as_a_program_takes_as_long_as_the_direct_one(tmp_path, collective, kind):
     times = [time_ns(tmp_path, direct(collective, 4), kind, 4, chosen) for chosen in ("program", "direct")]
     assert times[0] == times[1]
+
+
+MAKERS = {
+    "all-gather": [gossip, lambda size, draw: forwarding(size), lambda size, draw: direct("allgather", size)],
+    "all-reduce": [lambda size, draw, make=make: make(size) for make in (ring_all_reduce, all_pairs, in_one_step)],
+}
+
+
+@given(st.sampled_from([(kind, make) for kind in MAKERS for make in MAKERS[kind]]), st.integers(2, 5), st.randoms())
+@example(("all-gather", gossip), 5, random.Random(1))  # noqa: S311 - no secret
+@settings(max_examples=60, deadline=None)
+def test_a_program_takes_as_long_as_its_blocks_which_do_one_step_after_the_other(tmp_path_factory, chosen, size, draw):
+    (kind, make), folder = chosen, tmp_path_factory.getbasetemp()
+    text = make(size, draw)
+    (folder / "naive.xml").write_text(text)
+    root = read_markup(folder / "naive.xml")
+    size_bytes = 1000 * root.all("gpu")[0].integer("i_chunks")
+    for network in ("congested", "congestion-free"):
+        assert time_ns(folder, text, kind, size, "program", size_bytes, network) == naive_ns(root, 1000, 500)
 
 
 RING = ring_all_reduce(4)

@@ -32,7 +32,8 @@ class Transfer:
     """In `step`, rank `src` sends what it holds of `chunks` to rank `dst`, `size_bytes` in all.
 
     With `reduce` it is reduced into what `dst` holds, otherwise it takes its place. `charge_bytes` are those whose
-    reduction costs time.
+    reduction costs time. `waits` numbers the transfers to `src` of earlier steps that must have come, where not those
+    that bring its chunks.
     """
 
     step: int
@@ -42,6 +43,7 @@ class Transfer:
     size_bytes: int
     reduce: bool = False
     charge_bytes: int = 0
+    waits: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
         chunks = ",".join(map(str, self.chunks))
@@ -185,14 +187,17 @@ class Plan:
 
     @cached_property
     def after(self) -> tuple[tuple[int, ...], ...]:
-        """For every transfer, those to its sender that made its chunks what they are: a copy, and reductions since."""
+        """For every transfer, those to its sender that made its chunks what they are: a copy, and reductions since.
+
+        Or those that it says it waits for.
+        """
         made: dict[tuple[int, int], list[int]] = {}
         found: list[tuple[int, ...]] = []
         for _, step in groupby(enumerate(self.transfers), key=lambda pair: pair[1].step):
             together = list(step)
             for _, entry in together:
                 sources = {index for chunk in entry.chunks for index in made.get((entry.src, chunk), ())}
-                found.append(tuple(sorted(sources)))
+                found.append(tuple(sorted(sources)) if entry.waits is None else entry.waits)
             for index, entry in together:
                 for chunk in entry.chunks:
                     before = made.get((entry.dst, chunk), []) if entry.reduce else []

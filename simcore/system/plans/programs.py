@@ -6,6 +6,7 @@ came before. What a rank receives into one slot and reduces later counts as redu
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,23 +35,28 @@ Signal = tuple[object, ...]
 """The name of what blocks give, and others wait for."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Message:
-    """What goes from rank to rank, and of each value whether it is reduced into what is there."""
+    """What goes from rank to rank, and of each value whether it is reduced into what is there.
+
+    It is sent when what it `waits` for has come, and has come for whoever knows of the step `there`.
+    """
 
     step: int
     src: int
     dst: int
     values: Sequence[Value]
     reduces: list[bool]
+    waits: Sequence[Message]
+    there: _When | None = None
 
-    def transfers(self) -> Iterator[Transfer]:
-        """One, or two where only a part is reduced."""
+    def transfers(self, waits: tuple[int, ...]) -> Iterator[Transfer]:
+        """One, or two where only a part is reduced; `waits` are the numbers of those that it waits for."""
         for reduce in (False, True):
             pairs = zip(self.values, self.reduces, strict=True)
             chunks = tuple(value.chunk for value, each in pairs if each == reduce)
             if chunks:
-                yield Transfer(self.step, self.src, self.dst, chunks, 0, reduce)
+                yield Transfer(self.step, self.src, self.dst, chunks, 0, reduce, waits=waits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +118,13 @@ class Block(Struct):
         """The step that it is at."""
         return _When(self.index, self.done, self.known)
 
+    def last_of(self, block: int) -> int:
+        """The last step of a block that was done before, whatever the pace of the blocks: its own, or waited for."""
+        return self.done if self.index == block else self.known.get(block, -1)
+
     def knows(self, other: _When) -> bool:
-        """Whether a step was done before, whatever the pace of the blocks: it is its own, or was waited for."""
-        return self.index == other.block or self.known.get(other.block, -1) >= other.step
+        """Whether a step was done before."""
+        return self.last_of(other.block) >= other.step
 
     def learn(self, others: Iterable[_When]) -> None:
         """Some steps are waited for, and with each all that it knew."""
@@ -124,6 +134,10 @@ class Block(Struct):
                 for block, step in other.known.items():
                     known[block] = max(step, known.get(block, -1))
                 self.known = known
+
+
+def _place(message: Message) -> int:
+    return message.there.step if message.there else 0
 
 
 class _Given(NamedTuple):
@@ -164,6 +178,8 @@ class Program:
         ends = {"i": inputs, "o": outputs, "io": max(inputs, outputs)}
         self._ends = [{**ends, "s": chunks} for chunks in scratch]
         self._messages: list[Message] = []
+        self._lines: dict[int, dict[tuple[int, int], list[Message]]] = defaultdict(lambda: defaultdict(list))
+        self._brought: dict[tuple[int, int], list[Message]] = defaultdict(list)
         self._given: dict[Signal, deque[_Given]] = defaultdict(deque)
         self._held: dict[tuple[int, Slot], Value] = {}
         self._written: dict[tuple[int, Slot], _When] = {}
@@ -209,7 +225,10 @@ class Program:
         taken = [given.popleft() for given in there]
         block.level = max([block.level, *(each.level for each in (*taken, *seen))])
         block.learn(each.when for each in (*taken, *seen))
-        self._move(block, op, [each.values for each in taken] if op.receives else [])
+        received = [each.values for each in taken] if op.receives else []
+        for values in received:
+            self._comes(block, values)
+        self._move(block, op, received)
         for signal in op.gives:
             self._given[signal].append(_Given(max(block.level, block.put), op.place, block.rank, block.now()))
         return True
@@ -230,6 +249,7 @@ class Program:
             sent = values[at if len(values) > 1 else 0]
             if rank != block.rank:
                 sent = self._send(block, block.rank, rank, sent)
+                self._comes(block, sent)
                 block.put = max(block.put, sent[0].level)
             self._write(block, op, rank, slots)
             self._held |= {(rank, slot): value for slot, value in zip(slots, sent, strict=True)}
@@ -256,6 +276,7 @@ class Program:
         block.level = max(block.level, *(value.level for value in values))
         if rank != block.rank:
             values = self._send(block, rank, block.rank, values)
+            self._comes(block, values)
             block.level += 1
         return values
 
@@ -277,9 +298,25 @@ class Program:
     def _send(self, block: Block, src: int, dst: int, values: Sequence[Value]) -> list[Value]:
         """Send values; what arrives."""
         step = max(block.level, *(value.level for value in values))
-        message = Message(step, src, dst, values, [False] * len(values))
+        waits = [each for each in dict.fromkeys(self._awaited(block, src, values)) if each.step < step]
+        message = Message(step, src, dst, values, [False] * len(values), waits)
         self._messages.append(message)
         return [replace(value, level=step + 1, message=message, at=at) for at, value in enumerate(values)]
+
+    def _awaited(self, block: Block, src: int, values: Sequence[Value]) -> Iterator[Message]:
+        """What has come to a rank as far as a block knows: on each line the last, and all that brought such values."""
+        for (taker, _), line in self._lines[src].items():
+            yield from line[: bisect_right(line, block.last_of(taker), key=_place)][-1:]
+        for value in values:
+            yield from (each for each in self._brought[src, value.chunk] if each.there and block.knows(each.there))
+
+    def _comes(self, block: Block, values: Sequence[Value]) -> None:
+        """The values of a message are there for all who know of this step of a block."""
+        if message := values[0].message:
+            message.there = block.now()
+            self._lines[message.dst][block.index, message.src].append(message)
+            for value in values:
+                self._brought[message.dst, value.chunk].append(message)
 
     def _reduced(self, values: Sequence[Value], place: Location) -> Value:
         """The sum of values of one chunk; InputError for different chunks and for what would count twice."""
@@ -302,8 +339,13 @@ class Program:
         if wrong:
             said = f"this is no {self.claim.kind}: "
             raise InputError([InputError.at(place, said + text).problems[0] for text in wrong])
-        ordered = sorted(self._messages, key=lambda message: message.step)
-        return self.claim, tuple(transfer for message in ordered for transfer in message.transfers())
+        found: list[Transfer] = []
+        numbers: dict[Message, range] = {}
+        for message in sorted(self._messages, key=lambda message: message.step):
+            first, waits = len(found), sorted(number for each in message.waits for number in numbers[each])
+            found += message.transfers(tuple(waits))
+            numbers[message] = range(first, len(found))
+        return self.claim, tuple(found)
 
     def _faults(self) -> Iterator[str]:
         """What is not where it belongs at the end; what a rank has from the beginning need not be copied."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from operator import attrgetter
 from pathlib import Path
@@ -48,9 +48,8 @@ class Schedule:
         for entry in self.transfers:
             size_bytes = sum(ends[chunk + 1] - ends[chunk] for chunk in entry.chunks)
             src, dst = (entry.src + turned) % size, (entry.dst + turned) % size
-            made.append(
-                Transfer(entry.step, src, dst, entry.chunks, size_bytes, entry.reduce, size_bytes * entry.reduce)
-            )
+            charge_bytes = size_bytes * entry.reduce
+            made.append(replace(entry, src=src, dst=dst, size_bytes=size_bytes, charge_bytes=charge_bytes))
         return Plan(size, transfers=tuple(made))
 
 
