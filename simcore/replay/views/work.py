@@ -18,7 +18,7 @@ from simcore.replay.steps.rank import RankView
 from simcore.replay.whatif.products import launched
 from simcore.replay.whatif.transfers import bus_bytes, transfer_of
 from simcore.workload.kineto import MODULE, Intervals
-from simcore.workload.model import kind_of
+from simcore.workload.model import CollectiveKind, kind_of
 
 FLOPS, BYTES = "FLOP/s", "byte/s"
 
@@ -80,7 +80,7 @@ def _amounts(step: StepReplay, category: str, rows: list[int]) -> Iterator[tuple
     elif category.startswith(COMMUNICATION):
         for task in rows:
             transfer = transfer_of(said) if (said := trace.collectives.get(task)) else None
-            if transfer and transfer.size_bytes:
+            if transfer and transfer.size_bytes and transfer.kind != CollectiveKind.BARRIER:
                 yield bus_bytes(transfer) * transfer.size_bytes, step.source.transfer_ns(step.number, task)
     else:
         yield from ((trace.copied[task], trace.tasks.length_ns(task)) for task in rows if task in trace.copied)

@@ -1,8 +1,13 @@
 """Where the time goes, by the names of the rank whose kernels they are."""
 
+import json
+
+import pytest
+
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.breakdown import critical_path, critical_tasks, host_share, sides
+from simcore.replay.views.work import work
 from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import recorded
 
@@ -33,3 +38,15 @@ def test_what_another_rank_does_on_the_path_is_that_ranks_whatever_it_is():
     assert sides(critical_path(waiting))["other ranks"] > 0.8
     assert host_share(critical_path(waiting)) < 0.1
     assert host_share(critical_path(working)) > 0.8
+
+
+@pytest.mark.parametrize(("said", "bytes_per_ns"), [("allreduce", 2.0), ("_allgather_base", 2.0), ("barrier", 0.0)])
+def test_what_moves_data_has_a_bus_bandwidth_and_a_barrier_has_none(said, bytes_per_ns):
+    """100,000 bytes of each of two ranks in 50 us."""
+    document = recorded([REDUCE, ("synchronise",)], 2).document()
+    told = {"Process Group Ranks": "[0, 1]", "Group size": 2, "dtype": "BFloat16", "In msg nelems": 50_000}
+    for event in document["traceEvents"]:
+        event["args"] |= told | {"Collective name": said} if event["cat"] == "kernel" else {}
+    replay = replay_traces([read_kineto(json.dumps(document).encode(), "rank0.json")], Changes())
+    (found,) = (each for each in work(replay.steps[0][0]) if each.category.startswith("communication"))
+    assert found.rate == pytest.approx(bytes_per_ns * 1e9)
