@@ -46,7 +46,7 @@ def command(runs: int, seed: int, days: float, replica_nodes: int | None, **give
 
 def _document(asked: Failures, found: list[FailureRun]) -> dict[str, object]:
     shares = [run.useful_s / asked.wall_s for run in found]
-    lost = {name: fsum(run.lost_s[name] for run in found) / len(found) / asked.wall_s for name in LOSSES}
+    lost_s = {name: fsum(run.lost_s[name] for run in found) / len(found) for name in LOSSES}
     checkpoint, work_s = asked.checkpoint, asked.work_s(asked.nodes)
     blocks_s, write_s = checkpoint.blocks_s(asked.nodes), checkpoint.write_s(asked.nodes)
     # If a node is there; work of the time in which a checkpoint is written behind is lost as that of a start is.
@@ -60,7 +60,7 @@ def _document(asked: Failures, found: list[FailureRun]) -> dict[str, object]:
         "schema": "simcore.failures/1",
         "goodput": {"mean": fsum(shares) / len(shares), **quantiles},
         "stops": fsum(run.stops for run in found) / len(found),
-        "lost": lost,
+        "lost": lost_s,
         "interval_s": work_s,
         "checkpoint_s": blocks_s,
         "machine_mtbf_s": asked.machine_mtbf_s,
@@ -71,9 +71,8 @@ def _document(asked: Failures, found: list[FailureRun]) -> dict[str, object]:
 
 def _text(asked: Failures, found: list[FailureRun], document: dict[str, Any]) -> str:
     good, days = document["goodput"], asked.wall_s / SECONDS_PER_DAY
-    lost = Table(
-        "", columns("lost to", ("share", "share", ".2%")), [(WORDS[name], document["lost"][name]) for name in LOSSES]
-    )
+    shares = [(WORDS[name], document["lost"][name] / asked.wall_s) for name in LOSSES]
+    lost = Table("", columns("lost to", ("share", "share", ".2%")), shares)
     stopped, every, mtbf = (_clock(document[name]) for name in ("checkpoint_s", "interval_s", "machine_mtbf_s"))
     checkpoints = f"A checkpoint stops the run for {stopped}, after every {every} of work."
     if not document["checkpoint_s"]:

@@ -150,6 +150,7 @@ def test_the_command_prints_quantiles_and_daly(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["goodput"]["p5"] <= found["goodput"]["p50"] <= found["goodput"]["p95"]
     assert found["goodput"]["mean"] == pytest.approx(found["daly_goodput"], abs=0.01)
+    assert found["goodput"]["mean"] * 54 * DAY + fsum(found["lost"].values()) == pytest.approx(54 * DAY), "seconds"
 
 
 @pytest.mark.parametrize(
