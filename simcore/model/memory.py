@@ -176,26 +176,26 @@ def peak(model: Model, plan: Plan) -> Memory:
 class Needs(NamedTuple):
     """What a stage needs whatever its replicas share: plans that differ in ZeRO have the same.
 
-    `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer or matrix that is
-    gathered, `largest_dense` with experts left out, `shaped` those of one matrix of every shape, `table` those of a
-    trained head; `lasting` bytes stay from all micro-batches in flight, `working` bytes are for a layer or the loss at
-    a time, `turning` for a layer or the gradients of the head.
+    `held` and `hosted`, which the host keeps, are parameters, `pieces` those of layers or matrices that are gathered
+    one at a time, `last` those of the head, `shaped` those of one matrix of every shape; `lasting` bytes stay from all
+    micro-batches in flight, `working` bytes are for a layer or the loss at a time, `turning` for a layer or the
+    gradients of the head.
     """
 
     held: Held
     hosted: Held
-    largest: int
-    largest_dense: int
+    pieces: frozenset[Held]
+    last: Held
     shaped: int
-    table: int
     lasting: float
     working: float
     turning: float
 
     def covers(self, other: Needs) -> bool:
         """Whether another stage can need no more, whatever is shared."""
-        mine, theirs = ((*one.held, *one[2:]) for one in (self, other))
-        return self.hosted is other.hosted and all(has >= needs for has, needs in zip(mine, theirs, strict=True))
+        mine, theirs = ((*one.held, *one.last, *one[4:]) for one in (self, other))
+        same = self.hosted is other.hosted and self.pieces >= other.pieces
+        return same and all(has >= needs for has, needs in zip(mine, theirs, strict=True))
 
     def memory(self, plan: Plan) -> Memory:
         """The peak."""
@@ -219,20 +219,26 @@ class Needs(NamedTuple):
             return 0, 0
         if plan.gradients_apart:
             return size * (self.held.trained + self.held.trained_experts), 0
-        return size * self.shaped, size * self.table
+        return size * self.shaped, size * self.last.trained
 
     def gathered_bytes(self, plan: Plan) -> int:
         """Parameters, where they come for the time of a layer or matrix: its own and the next one's.
 
-        With ZeRO-3 also its gradients until they are sent; of experts where their ranks share them.
+        With ZeRO-3 also the gradients of trained ones until they are sent; of experts where their ranks share them.
         """
         shared = plan.zero == 3 and plan.sharing > 1
         if not shared and self.hosted is NOTHING:
             return 0
         alone = self.hosted is NOTHING and plan.expert_sharing == 1
-        here = self.largest_dense if alone else self.largest
-        ends = self.table if shared and not plan.by_matrix else 0  # and the embedding, which belong to no layer
-        return (2 * plan.parameter_bytes + shared * plan.gradient_bytes) * (here + ends)
+
+        def coming(some: Held) -> int:
+            whole, trained = some.dense, some.trained
+            if not alone:
+                whole, trained = whole + some.experts, trained + some.trained_experts
+            return 2 * plan.parameter_bytes * whole + shared * plan.gradient_bytes * trained
+
+        ends = self.last if shared and not plan.by_matrix else NOTHING  # and the embedding, which belong to no layer
+        return max(map(coming, self.pieces), default=0) + coming(ends)
 
 
 def needs(model: Model, plan: Plan) -> tuple[Needs, ...]:
@@ -375,7 +381,7 @@ def head_bytes(model: Model, plan: Plan) -> tuple[tuple[float, ...], tuple[float
 @lru_cache(maxsize=8192)
 def _of_stage(model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool, ends: bool) -> Needs:
     """What some layers need of a micro-batch, with the embedding, the head; what they hold is left out."""
-    working, table, turns = 0.0, 0, (0.0, 0.0)
+    working, last, turns = 0.0, NOTHING, (0.0, 0.0)
     lasting = fsum(
         some.leaving * activation_bytes(model, plan, some.kind, again=some.again)
         for some in layers
@@ -392,17 +398,17 @@ def _of_stage(model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool
     if ends:
         loss, turned = head_bytes(model, plan)
         trained = plan.trains(Weights.EMBEDDING if model.tied else Weights.HEAD)
-        turns, table = (sum(loss), sum(turned)), trained * plan.padded_vocab(model.vocab) * model.hidden // plan.tp
+        size = plan.padded_vocab(model.vocab) * model.hidden // plan.tp
+        turns, last = (sum(loss), sum(turned)), Held(size, trained=trained * size)
         for layer in range(model.depth, model.depth + model.mtp_layers):
             lasting += sum(kept_bytes(mtp_blocks(model, plan), plan))
             lasting += activation_bytes(model, plan, model.kind(layer))
     each = [layer_parameters(model, plan, kind) for kind in held]
     if plan.by_matrix:
         each = [of_weights((weight,), plan) for kind in held for weight in model.layer_weights(kind)]
-    largest, dense = (max(sizes, default=0) for sizes in ([one.whole for one in each], [one.dense for one in each]))
     shaped = sum(size for _, size in {one for kind in held for one in matrices(model, plan, kind)})
     at_once, turning = (working + size for size in turns)
-    return Needs(NOTHING, NOTHING, largest, dense, shaped, table, lasting, at_once, turning)
+    return Needs(NOTHING, NOTHING, frozenset(each), last, shaped, lasting, at_once, turning)
 
 
 def kv_cache_bytes(

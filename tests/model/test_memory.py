@@ -15,13 +15,14 @@ from simcore.model.memory import (
     held_parameters,
     in_flight,
     kv_cache_bytes,
+    layer_parameters,
     stage_memory,
     stage_needs,
     states,
 )
 from simcore.model.plan import Plan
 from simcore.model.presets import model
-from simcore.model.shape import LayerKind, Model, elements, total_parameters
+from simcore.model.shape import Experts, LayerKind, Model, Weights, elements, total_parameters
 from simcore.workload.loops import schedules
 
 GPT = model("gpt-22b")
@@ -192,6 +193,24 @@ def test_frozen_weights_have_no_gradients_and_no_states(frozen):
     assert whole.gradients - held.gradients == 4 * gone
     assert whole.optimizer - held.optimizer == 12 * gone
     assert whole.parameters == held.parameters
+
+
+@given(
+    frozen=st.sets(st.sampled_from(["embedding", "linear_qkv", "linear_fc1", "experts", "output_layer"])),
+    lora_rank=st.sampled_from([0, 8]),
+    gradient_bytes=st.sampled_from([2, 4]),
+    shape=st.sampled_from([SMALL, replace(SMALL, experts=Experts(8, 2, 512))]),
+)
+def test_all_that_is_gathered_has_weights_and_only_what_is_trained_has_gradients(
+    frozen, lora_rank, gradient_bytes, shape
+):
+    """Of the layer at work, the next one and the head; frozen ones had gradients, and a frozen head no weights."""
+    plan = Plan.of(512, 8, dp=8, zero=3, gradient_bytes=gradient_bytes, lora_rank=lora_rank, frozen=(*frozen,))
+    layer = layer_parameters(shape, plan, shape.kind(0))
+    head = plan.padded_vocab(shape.vocab) * shape.hidden
+    trained = layer.trained + layer.trained_experts + head * plan.trains(Weights.HEAD)
+    gathered = stage_needs(shape, plan, 0).gathered_bytes(plan)
+    assert gathered == 2 * 2 * (layer.whole + head) + gradient_bytes * trained
 
 
 def test_latent_attention_keeps_a_small_cache():
