@@ -23,8 +23,8 @@ class _Entries:
             refuse_foreign("\n".join(document.source), document.file)
         self.document, self.nodes = document, _said(document)
         if "text_config" in self.nodes:
-            self.document = self.nodes["text_config"]
-            self.nodes = _said(self.document)
+            self.document, above = self.nodes["text_config"], self.nodes
+            self.nodes = {key: above[key] for key in above.keys() & {"tie_word_embeddings"}} | _said(self.document)
 
     def integer(self, key: str, default: int | None = None) -> int:
         """A whole number; without a default the key must be there."""
@@ -75,21 +75,31 @@ def configuration(path: str | Path) -> Model:
         if model.experts and model.experts.top_k > model.experts.count:
             asked = entries.nodes.get("num_experts_per_tok", entries.document)
             asked.problem("more experts per token than there are", expected=f"at most {model.experts.count}")
-        for layer, said in enumerate(entries.nodes["layer_types"].sequence() if entries.word("layer_types") else ()):
-            windowed = "chunked_attention" if model.pieces else "sliding_attention"
-            usual = windowed if model.kind(layer).window else "full_attention"
-            if said.value != usual:
-                said.problem(f"layer {layer} is not what layers of this family are there", expected=usual)
-                break
+        _check_layers(entries, model)
     return model
+
+
+def _check_layers(entries: _Entries, model: Model) -> None:
+    """Whether lists of layers say what the family's other keys do."""
+    experts = [layer for layer in range(model.depth) if not model.dense(layer)]
+    if "moe_layers" in entries.nodes and [one.value for one in entries.nodes["moe_layers"].sequence()] != experts:
+        message = "these are not the layers that have experts by the other keys"
+        entries.nodes["moe_layers"].problem(message, expected=str(experts))
+    windowed = "chunked_attention" if model.pieces else "sliding_attention"
+    for layer, said in enumerate(entries.nodes["layer_types"].sequence() if entries.word("layer_types") else ()):
+        usual = windowed if model.kind(layer).window else "full_attention"
+        if said.value != usual:
+            said.problem(f"layer {layer} is not what layers of this family are there", expected=usual)
+            break
 
 
 def _family(entries: _Entries, problems: Problems) -> str:
     """A configuration's family, which its type says or, where there is none, its architecture."""
     kind, named = entries.nodes.get("model_type"), entries.nodes.get("architectures")
     if kind is not None:
-        if str(kind.value) in FAMILIES:
-            return str(kind.value)
+        for said in (str(kind.value), str(kind.value).removesuffix("_text")):  # of those that also see
+            if said in FAMILIES:
+                return said
         kind.problem("models of this family cannot be read", expected=closest(str(kind.value), FAMILIES))
     elif named is not None and (names := named.sequence()):
         if (family := ARCHITECTURES.get(str(names[0].value))) is not None:
@@ -116,6 +126,7 @@ def _read(origin: str, entries: _Entries, found: Fields) -> Any:
     if asks:
         return entries.flag(key, default=bool(default))
     key, _, default = origin.partition(":")
+    key = next((one for one in key.split("|") if one in entries.nodes), key.partition("|")[0])
     times, _, field = default.partition("*")
     return entries.integer(key, int(times) * found.get(field, 1) if default else None)
 
@@ -142,6 +153,13 @@ def _late(entries: _Entries, found: Fields) -> int:
     if first:
         node.problem("only models whose layers all have a window, or none, can be read", expected="0", found=str(first))
     return entries.integer("sliding_window", 4096)
+
+
+def _modules(entries: _Entries, _: Fields) -> int:
+    """MTP modules where they are used, each with a layer."""
+    if entries.integer("mtp_transformer_layers", 1) > 1:
+        entries.nodes["mtp_transformer_layers"].problem("only MTP modules of one layer can be read", expected="1")
+    return entries.integer("num_mtp_modules", 0) if entries.flag("use_mtp", default=True) else 0
 
 
 def _falcon_keys(entries: _Entries, found: Fields) -> int:
@@ -176,6 +194,7 @@ _READERS: Mapping[str, Callable[[_Entries, Fields], Any]] = {
     "dense": _dense,
     "shared": lambda entries, found: found["experts.ffn"] * entries.integer("n_shared_experts", 0),
     "balanced": lambda entries, _: entries.word("topk_method") == "noaux_tc",  # a bias balances the experts' loads
+    "modules": _modules,
     "falcon_keys": _falcon_keys,
     "falcon_parallel": lambda one, _: one.flag("new_decoder_architecture") or one.flag("parallel_attn", default=True),
     "falcon_norms": _falcon_norms,

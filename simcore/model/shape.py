@@ -112,7 +112,8 @@ class Model(Hashed):
     look back on so many tokens, but for every `full_every`-th (0: none), which sees all; with `pieces` a sequence is
     cut into such windows. `parallel_block`: attention and feed-forward read the same input. `norm_of_all`: norms of
     queries and keys have weights for every head, not those of one for all. `encoder_layers` stand before the `layers`
-    of a decoder with cross-attention; both have a table of `relative_positions`.
+    of a decoder with cross-attention; both have a table of `relative_positions`. Biases are those of queries, keys
+    and values, of attention's output, of feed-forward blocks, or of all products of layers (`linear_bias`).
     """
 
     __hash__ = Hashed.__hash__
@@ -132,6 +133,8 @@ class Model(Hashed):
     norms: int = 2
     linear_bias: bool = False
     qkv_bias: bool = False
+    projection_bias: bool = False
+    mlp_bias: bool = False
     query_key_norm: bool = False
     norm_of_all: bool = False
     latent: Latent | None = None
@@ -251,7 +254,12 @@ class Model(Hashed):
             yield from map(self._head_norm, (self.heads, self.key_heads))
         if self.sinks:
             yield Weight(Weights.NORM, 1, self.heads, "column", self.heads)
-        yield Weight(Weights.PROJECTION, self.heads * width, self.hidden, "row", self.heads, self.linear_bias)
+        yield self._projection(width)
+
+    def _projection(self, width: int) -> Weight:
+        """Of what so many channels of every head say."""
+        bias = self.linear_bias or self.projection_bias
+        return Weight(Weights.PROJECTION, self.heads * width, self.hidden, "row", self.heads, bias)
 
     def _head_norm(self, heads: int) -> Weight:
         """The norm of queries or keys, of which there are so many heads."""
@@ -262,21 +270,21 @@ class Model(Hashed):
     def _latent_weights(self, latent: Latent) -> Iterator[Weight]:
         query = self.heads * (latent.nope_size + latent.rope_size)
         if latent.query_rank:
-            yield Weight(Weights.QKV, self.hidden, latent.query_rank)
+            yield Weight(Weights.QKV, self.hidden, latent.query_rank, bias=self.qkv_bias)
             yield self.norm_weight(latent.query_rank)
         yield Weight(Weights.QKV, latent.query_rank or self.hidden, query, "column", self.heads)
-        yield Weight(Weights.QKV, self.hidden, latent.key_value_rank + latent.rope_size)
+        yield Weight(Weights.QKV, self.hidden, latent.key_value_rank + latent.rope_size, bias=self.qkv_bias)
         yield self.norm_weight(latent.key_value_rank)
         wide = self.heads * (latent.nope_size + latent.value_size)
         yield Weight(Weights.QKV, latent.key_value_rank, wide, "column", self.heads)
-        values = self.heads * latent.value_size
-        yield Weight(Weights.PROJECTION, values, self.hidden, "row", self.heads, self.linear_bias)
+        yield self._projection(latent.value_size)
 
     def _mlp_weights(self, ffn: int, into: Split = "column", out: Split = "row", copies: int = 1) -> Iterator[Weight]:
         up, down = (Weights.EXPERTS,) * 2 if into == "expert" else (Weights.UP, Weights.DOWN)
+        bias = self.linear_bias or self.mlp_bias
         for _ in ("gate", "up") if self.gated else ("up",):
-            yield Weight(up, self.hidden, ffn, into, bias=self.linear_bias, copies=copies)
-        yield Weight(down, ffn, self.hidden, out, bias=self.linear_bias, copies=copies)
+            yield Weight(up, self.hidden, ffn, into, bias=bias, copies=copies)
+        yield Weight(down, ffn, self.hidden, out, bias=bias, copies=copies)
 
 
 @lru_cache(maxsize=8192)

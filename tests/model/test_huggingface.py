@@ -161,6 +161,7 @@ def test_a_model_of_calculon_is_read_once_it_says_how_many_words_there_are(confi
         ({"num_key_value_heads": 5}, "do not share keys and values evenly"),
         ({"head_dim": None, "hidden_size": 16}, "heads have no channels"),
         ({"mlp_only_layers": [2]}, "experts in every so manyth layer"),
+        ({"moe_layers": [1, 3]}, "not the layers that have experts"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused_with_their_file(config, changes, words):
@@ -303,7 +304,9 @@ def test_a_family_with_variants_has_exactly_the_parameters_of_the_released_weigh
         ("mistral", "attention_bias", "qkv_bias"),
         ("gemma2", "attention_bias", "qkv_bias"),
         ("cohere", "attention_bias", "qkv_bias"),
-        ("nemotron", "mlp_bias", "linear_bias"),
+        ("llama", "attention_bias", "projection_bias"),
+        ("seed_oss", "attention_out_bias", "projection_bias"),
+        ("nemotron", "mlp_bias", "mlp_bias"),
         ("opt", "enable_bias", "linear_bias"),
         ("cohere", "use_qk_norm", "query_key_norm"),
         ("phi", "qk_layernorm", "query_key_norm"),
@@ -325,3 +328,43 @@ def test_words_narrower_than_layers_are_refused(config):
     with pytest.raises(InputError, match="words are as wide as their layers") as error:
         configuration(config(sizes))
     assert "word_embed_proj_dim" in str(error.value)
+
+
+BIASES = """
+attention_bias      1280  llama mistral qwen3 qwen3_moe gemma gemma2 gemma3_text cohere olmo2 granite smollm3 nemotron
+attention_bias      768   glm4_moe
+qkv_bias            768   qwen2_moe
+attention_out_bias  512   seed_oss
+mlp_bias            2560  llama granite smollm3 seed_oss
+"""
+
+
+@pytest.mark.parametrize("row", BIASES.strip().splitlines(), ids=lambda row: " ".join(row.split()[:2]))
+def test_biases_stand_where_the_classes_have_them(config, row):
+    """Counted of transformers 5.24: `attention_bias` is the output's, too, but not GLM's; `mlp_bias` no attention's.
+
+    8 heads of 64, 2 of keys, 512 wide, the feed-forward 1,024.
+    """
+    flag, each, *families = row.split()
+    sizes = QWEN2_MOE | SMALL | {"num_key_value_heads": 2, "head_dim": 64, "n_routed_experts": 4}
+    for family in families:
+        read = [configuration(config(sizes | {"model_type": family, flag: said})) for said in (False, True)]
+        fewer, more = map(total_parameters, read)
+        assert more - fewer == read[0].layers * int(each), family
+
+
+def test_what_transformers_writes_of_text_models_is_read(config):
+    """Version 5 calls Qwen3's experts local and text models by names of their own; what ties words may stand above."""
+    renamed = {("num_local_experts" if key == "num_experts" else key): value for key, value in QWEN3_MOE.items()}
+    assert configuration(config(renamed)) == configuration(config(QWEN3_MOE))
+    part = {"text_config": SMALL | {"model_type": "qwen2_vl_text"}, "model_type": "qwen2_vl"}
+    assert configuration(config(part)) == configuration(config(SMALL | {"model_type": "qwen2_vl"}))
+    assert configuration(config(part | {"tie_word_embeddings": True})).tied
+
+
+@pytest.mark.parametrize(("entries", "count"), [({}, 3), ({"use_mtp": False}, 0)])
+def test_mtp_modules_of_minimax_are_read(config, entries, count):
+    """MiniMax-M2's file says `num_mtp_modules`: they took no time and no memory. Its class has 8 experts a token."""
+    read = configuration(config(SMALL | {"model_type": "minimax_m2", "num_mtp_modules": 3, **entries}))
+    assert read.mtp_layers == count
+    assert read.experts is not None and read.experts.top_k == 8
