@@ -277,6 +277,8 @@ EXACT = """
 6921720704   falcon  hidden_size=4544 num_hidden_layers=32 num_attention_heads=71 vocab_size=65024 num_kv_heads=71
 41303293952  falcon  hidden_size=8192 num_hidden_layers=60 num_attention_heads=128 vocab_size=65024 num_kv_heads=8
                      new_decoder_architecture=true
+178557088768 falcon  hidden_size=14848 num_hidden_layers=80 num_attention_heads=232 vocab_size=65024 num_kv_heads=8
+                     new_decoder_architecture=true
 125239296    opt     hidden_size=768 ffn_dim=3072 num_attention_heads=12 num_hidden_layers=12 vocab_size=50272
                      word_embed_proj_dim=768 max_position_embeddings=2048
 13716198400  olmo2   hidden_size=5120 intermediate_size=13824 num_hidden_layers=40 num_attention_heads=40
@@ -290,8 +292,8 @@ EXACT = """
 
 @pytest.mark.parametrize("row", re.split(r"\n(?=\d)", EXACT.strip()), ids=lambda row: " ".join(row.split()[:2]))
 def test_a_family_with_variants_has_exactly_the_parameters_of_the_released_weights(config, row):
-    """Source: sizes on the hub of Falcon 7B, whose blocks share a norm, Falcon 40B, whose do not, OPT 125M, OLMo 2 13B,
-    OLMoE and Command R+, whose norms of queries and keys have weights for every head.
+    """Source: sizes on the hub of Falcon 7B, whose blocks share a norm, Falcon 40B and 180B, whose do not, OPT 125M,
+    OLMo 2, OLMoE and Command R+, whose norms of queries and keys have weights for every head.
     """
     count, family, *said = row.split()
     values = {key: json.loads(value) for key, value in (one.split("=") for one in said)}

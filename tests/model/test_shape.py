@@ -61,7 +61,11 @@ PUBLISHED = {
     "mpt-30b": (29.96e9, 0.001, "released weights"),
     "falcon-7b": (6921720704, 0.0, "released weights"),
     "falcon-40b": (41303293952, 0.0, "released weights"),
-    "falcon-180b": (179522565120, 0.0, "released weights"),
+    "falcon-180b": (
+        178557088768,
+        0.0,
+        "released weights, the copy of the word table left out (vllm-project/vllm 3579)",
+    ),
     "palm-540b": (540.35e9, 0.001, "PaLM table 1"),
     "nemotron-4-15b": (15.6e9, 0.003, "Nemotron-4 15B table 1: 3.2B of words, 12.5B others"),
     "nemotron-4-340b": (341e9, 0.001, "Nemotron-4 340B table 1: 9.4B of words, 331.6B others"),
