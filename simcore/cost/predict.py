@@ -173,7 +173,7 @@ def _pipeline(model: Model, plan: Plan, cluster: Cluster) -> tuple[float, float]
     """Length of the pipelined part and the busiest stage's busy time."""
     times = part_times_ns(model, plan, cluster)
     each = np.array([[*times.forward], [*times.backward], [*times.weight]]).sum(axis=0)
-    busy_s = 1e-9 * float(each[_held(plan.outline)[0]].sum(axis=1).max()) * plan.micro_batches / plan.copies
+    busy_s = 1e-9 * (float(each[_held(plan.outline)[0]].sum(axis=1).max()) * plan.micro_batches / plan.copies)
     if plan.pp == 1 and plan.virtual_stages == 1:
         return busy_s, busy_s
     chunks = plan.virtual_stages if plan.virtual_stages > 1 else None

@@ -58,6 +58,8 @@ def seats(plan: Plan, cluster: Cluster) -> tuple[Cluster, ...]:
     Where stages begin with a node, or groups divide nodes, it is the cluster itself.
     """
     width, nodes, held = plan.world_size // plan.pp, cluster.fabric.node_ranks, stage_parts(plan.outline)
+    if width == 1:  # nobody there to compare the largest values with
+        cluster = replace(cluster, software=replace(cluster.software, scales_s=0.0))
     layouts = [(axis, axis.layout(plan)) for axis in Axis]
     starts = [stage * width % nodes for stage in range(plan.pp)]
     there = {at: [in_nodes(*how, width, nodes, at) for _, how in layouts] for at in dict.fromkeys(starts)}

@@ -44,6 +44,25 @@ def test_the_parts_of_a_prediction_add_up(tp, pp, recompute, cluster):
     assert min(found.parts.values()) >= 0
 
 
+@given(
+    pp=st.sampled_from([1, 2, 4]),
+    micro_batches=st.integers(1, 6).map(lambda half: 2 * half),
+    schedule=st.sampled_from(["1f1b", "zb-h1", "zb-v", "dualpipe"]),
+    dtype=st.sampled_from(["bf16", "fp8"]),
+    shape=st.sampled_from([GPT, replace(GPT, vocab=500_000)]),
+)
+def test_ranks_alone_on_their_stage_wait_for_their_pipeline_at_most(pp, micro_batches, schedule, dtype, shape):
+    """8-bit scales follow other ranks' values where there are some: one accelerator waited for them as if it shared.
+
+    A busiest stage that never waits has no bubble, which was less than nothing by what rounding leaves.
+    """
+    batch = max(micro_batches, 2 * pp)
+    plan = Plan.of(1024, batch, pp=pp, schedule=schedule if pp > 1 else "", dtype=dtype)
+    parts = predict(shape, plan, CLUSTERS["h100"]).parts
+    assert not any(parts[name] for name in ("tensor_parallel", "context_parallel", "expert_parallel", "sharding"))
+    assert parts["bubble"] >= 0
+
+
 def test_recomputation_costs_time_and_saves_memory():
     jobs = [replace(BASE, recompute=kind) for kind in ("none", "selective", "full")]
     times = [predict(GPT, job, SELENE).step_s for job in jobs]
