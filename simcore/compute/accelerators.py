@@ -91,6 +91,7 @@ _CONTEXT_BYTES = 500_000_000  # that the driver takes for a program
 _TABLE = {row[1]: _stated(*row) for row in table(__file__, "accelerators.txt")}
 _FORM = re.compile(r"-?\b(SXM|PCIe|NVL)\d?\b", re.IGNORECASE)  # of a board
 _SIZE = re.compile(r"-?\b(\d+) ?G(?:i?B)?\b", re.IGNORECASE)  # of its memory
+_PART = re.compile(r"(?<![a-z])(?:GCD|die|tile|half|MIG)s?(?![a-z])|(?:\w\w|\b1)/\d\b", re.IGNORECASE)  # of a board
 _AS_STATED = 0.08  # that sizes of one memory differ by: as sold, as found, in 10^9 and 2^30 bytes
 _KINDS = {name: _SIZE.sub("", _FORM.sub("", name)) for name in _TABLE}
 _ALSO = {kind: others for kind, *others in table(__file__, "spelled.txt")}
@@ -125,6 +126,9 @@ def accelerator(name: str) -> Accelerator:
     name, *stated = name.split("@")
     if stated:
         return _stated_otherwise(accelerator(name), stated)
+    if part := _PART.search(name):
+        message, whole = "a part of an accelerator is not known by itself", "whole accelerators, and how many these are"
+        raise InputError.at(name, message, expected=whole, found=part[0])
     found = recognised(name)
     if found and (found.host or not _apart(found, name)):
         return found
@@ -163,7 +167,8 @@ def variant(device: Accelerator, memory_bytes_per_s: float) -> Accelerator:
 def recognised(device: str) -> Accelerator | None:
     """The preset that a vendor, a driver or a publication means by a device; None where it names none.
 
-    Of several boards of a kind the one in the form and with the memory that it says, else the usual one.
+    Of several boards of a kind the one in the form and with the memory that it says, else the usual one; a part of one
+    (a GCD, a MIG slice) is none.
 
     >>> recognised("NVIDIA A100-SXM4-40GB").name, recognised("H100 SXM5 80GB").name, recognised("NVIDIA K80")
     ('A100-SXM-40GB', 'H100-SXM-80GB', None)
@@ -172,7 +177,7 @@ def recognised(device: str) -> Accelerator | None:
     """
     device = device.replace("_", " ")
     said = ((len(found[0]), kind) for spelling, kind in _SPELLINGS if (found := spelling.search(device)))
-    kind, forms = max(said, default=(0, ""))[1], _forms(device)
+    kind, forms = "" if _PART.search(device) else max(said, default=(0, ""))[1], _forms(device)
     alike = [one for name, one in _TABLE.items() if _KINDS[name] == kind]
 
     def fit(one: Accelerator) -> tuple[bool, bool, bool]:

@@ -129,7 +129,8 @@ def cluster_of(given: str | os.PathLike[str] | Cluster) -> Cluster:
         device = accelerator(name)
     except InputError as error:
         expected = f"a file, an accelerator (simcore list npus), or a cluster: {closest(name, CLUSTERS)}"
-        raise InputError.at("--cluster", "there is no such cluster", expected=expected, found=name) from error
+        told = {"expected": expected, "found": name, "hint": error.problems[0].message}
+        raise InputError.at("--cluster", "there is no such cluster", **told) from error
     return Cluster(device.name, usual_fabric(device), software_on(device))
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from simcore.compute.accelerators import ELEMENT_BYTES, accelerator, names
+from simcore.compute.accelerators import ELEMENT_BYTES, accelerator, names, recognised
 from simcore.errors import InputError
 
 
@@ -46,6 +46,18 @@ def test_narrower_numbers_are_never_slower(name):
 def test_a_name_means_a_device_as_publications_write_it(said, name):
     assert accelerator(said) is accelerator(name)
     assert accelerator(name).name == name
+
+
+@pytest.mark.parametrize(
+    "part", ["{} GCD", "{}/2", "1/2 {}", "half of {}", "one tile of {}", "{} MIG 3g.40gb", "{} (2 dies)"]
+)
+@pytest.mark.parametrize("name", ["MI250X", "A100-SXM4-80GB", "Max 1550", "Ascend 910C"])
+def test_a_part_of_an_accelerator_is_not_taken_for_all_of_it(name, part):
+    """Half of an MI250X, which programs see as a device, had the rates and the memory of both halves."""
+    assert recognised(name)
+    assert recognised(part.format(name)) is None
+    with pytest.raises(InputError, match="a part of an accelerator"):
+        accelerator(part.format(name))
 
 
 def test_an_unknown_name_or_data_type_names_the_nearest():
