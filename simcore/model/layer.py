@@ -157,7 +157,8 @@ class _Attention:
             yield from _linear(part, plan, Weights.QKV, (plan.tokens, wide, model.hidden), kept * wide, Module.QKV)
         if model.query_key_norm:
             elements = plan.tokens * (queries + keys / 2)
-            yield _pass(part, elements, 2 * size, Touch.NORM, growth=NORM_GROWTH, launches=2)
+            kept = size * elements  # beside what it reads: attention needs what it makes
+            yield _pass(part, elements, 2 * size, Touch.NORM, kept, Module.QKV, growth=NORM_GROWTH, launches=2)
 
     @property
     def _memory(self) -> int:

@@ -183,6 +183,17 @@ def test_adapters_on_some_weights_leave_out_what_only_the_others_gradients_need(
     assert every.activations - narrow.activations == 2 * 2048 * SMALL.layers * (width + adapters)
 
 
+@given(tp=st.sampled_from([1, 2, 4]), dropped=st.booleans(), norm_of_all=st.booleans())
+def test_norms_of_queries_and_keys_keep_what_they_make_beside_what_they_read(tp, dropped, norm_of_all):
+    """A norm's gradients need its input, those of attention its output: only the first was kept."""
+    plan = Plan(tp, 1024, tp=tp)
+    if dropped:
+        plan = replace(plan, recompute="selective", recompute_modules=("qkv_proj",))
+    normed = replace(SMALL, query_key_norm=True, norm_of_all=norm_of_all)
+    more = activation_bytes(normed, plan, PLAIN) - activation_bytes(SMALL, plan, PLAIN)
+    assert more == (0 if dropped else 2 * 1024 * (SMALL.heads + SMALL.key_heads) // tp * SMALL.head_dim)
+
+
 @pytest.mark.parametrize("frozen", ["embedding", "linear_qkv", "linear_fc1", "output_layer"])
 def test_frozen_weights_have_no_gradients_and_no_states(frozen):
     plan = Plan.of(2048, 1)
