@@ -17,6 +17,7 @@ from simcore.system.config import SystemConfig
 from simcore.timeline.events import FOREVER
 from simcore.workload import text
 from simcore.workload.loops import schedules, timing
+from simcore.workload.loops.pipeline import pipeline_of
 from simcore.workload.loops.step import group_axes
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, Role, Workload
 from tests.runs import KINDS, Run
@@ -315,6 +316,23 @@ def test_ranks_that_split_no_expert_exchange_with_their_neighbours():
     near_ns, far_ns = (Run(one, inside).timeline().time_ns for one in (beside, apart))
     assert far_ns > 10 * near_ns
     assert group_axes(beside.parallelism, 8)[Group.DP_EP] == (2, 4)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from(schedules.names()), st.integers(1, 3), st.integers(2, 4), st.integers(0, 3))
+def test_all_stages_run_the_rows_of_a_file_of_one(name, half, chunks, more):
+    """Each once a micro-batch, a chunk after the other, however stages and chunks divide each other; so the end."""
+    stages, chunks = 2 * half, chunks if name == "interleaved" else schedules.outline(name, 2, 4).chunks
+    count, names = 4 * half, [f"row{at}" for at in range(chunks + more)]
+    end = Layer("optimizer", role=Role.OPTIMIZER)
+    block = tuple(Layer(row, Phase(100), Phase(100), Phase(100)) for row in names)
+    sizes = Parallelism(1, 1, stages, chunks if name == "interleaved" else 1, 0, count)
+    made = pipeline_of(Workload(LOOP, (end, *block * count), sizes, "simai"), name)
+    ways = made.schedule.ways
+    for passages, (head, _) in zip(made.stages, made.ends, strict=True):
+        forwards = [each for each in passages if each.cell.kind == "F" and each.cell.micro_batch == 0]
+        assert [block[(row - 1) % len(block)].name for each in forwards for row in each.rows] == names
+        assert head == (0,) * ways
 
 
 def test_virtual_stages_and_cut_parts_take_as_long():

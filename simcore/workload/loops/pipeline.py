@@ -138,7 +138,7 @@ def _parts(workload: Workload, plan: Schedule) -> list[_Part]:
     """The parts of the model that the schedule's cells run, cut or joined from those that the file has."""
     if not workload.stage_rows:
         stage = _section(workload, range(len(workload.layers)), plan.micro_batches)
-        return _cut(workload, stage, plan.parts // plan.stages) * plan.stages
+        return [piece for piece in _cut(workload, stage, plan.parts // plan.stages) for _ in range(plan.stages)]
     marks = accumulate(workload.stage_rows, initial=0)
     made = [_section(workload, range(first, last), plan.micro_batches) for first, last in pairwise(marks)]
     if plan.parts % len(made) == 0:
