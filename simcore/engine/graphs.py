@@ -279,7 +279,8 @@ def _request(
         lanes: tuple[Lane, ...] = ()
         if len(ranks) > 1:
             along = first_apart(_dims(setup), tuple(ranks))
-            lanes = (Lane(0, Communicator(tuple(ranks), along=along), _group_algorithm(setup, kind)),)
+            queue = 0 if setup.profile.graph.one_queue else min(along, len(setup.lanes[kind]) - 1)
+            lanes = (Lane(queue, Communicator(tuple(ranks), along=along), _group_algorithm(setup, kind)),)
     else:
         mask = ALL_DIMENSIONS if group else int(graph.dims[row])  # who is in a communicator, takes part
         wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(setup.topology.dims))]

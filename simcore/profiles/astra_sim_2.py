@@ -99,7 +99,15 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
         memory_bus=True,
         shared_links={"congested": StoreAndForward.on},
         graph=GraphRules(
-            slot, 1, GROUP_ENDPOINT_NS, chakra_durations=True, scales=False, refused=REFUSED, strict=True, ordered=False
+            slot,
+            1,
+            GROUP_ENDPOINT_NS,
+            one_queue=True,
+            chakra_durations=True,
+            scales=False,
+            refused=REFUSED,
+            strict=True,
+            ordered=False,
         ),
         rules=rules_of("astra-sim-2"),
     )

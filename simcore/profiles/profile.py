@@ -31,7 +31,8 @@ class GraphRules:
     """How nodes of a dependency graph run.
 
     `slot(kind, on_cpu, stream, group)` names the resource a node holds, "" = none. `shortest_ns` is what a node without
-    a duration takes. Rings of communicators smaller than the machine pay `group_endpoint_ns` (-1: as everywhere).
+    a duration takes. Rings of communicators smaller than the machine pay `group_endpoint_ns` (-1: as everywhere). With
+    `one_queue` all of them queue in dimension 0, else each in the first in which its members are apart.
     With `chakra_durations` a node takes what Chakra's own field says where our attribute `duration_ns` contradicts it.
     `scales` says whether compute and communication scales apply (ASTRA-sim 2.x reads and ignores them). Collectives
     among `refused` cannot run; with `strict`, neither communication on the host nor a roofline without operations can.
@@ -41,6 +42,7 @@ class GraphRules:
     slot: Callable[[int, bool, int, str], str]
     shortest_ns: int = 0
     group_endpoint_ns: int = -1
+    one_queue: bool = False
     chakra_durations: bool = False
     scales: bool = True
     refused: tuple[CollectiveKind, ...] = ()

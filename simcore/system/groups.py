@@ -82,7 +82,7 @@ class JointDim(Struct, frozen=True):
 
 
 class Communicator(Struct, frozen=True, cache_hash=True):
-    """Listed NPUs in ring order: a logical dimension of its own; its traffic queues as dimension 0's.
+    """Listed NPUs in ring order: a logical dimension of its own.
 
     A `local` one is a group of a trace. Timelines show its traffic in the dimension `along` which it lies.
     """

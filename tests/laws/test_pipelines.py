@@ -415,6 +415,8 @@ RINGS = "topology: [Ring, Ring, Ring]\nnpus_count: [2, 2, 2]\nbandwidth: [450, 5
         (("--virtual_pip", "3"), "interleaved"),
         (("--recompute", "full"), "gpipe"),
         ((), "zb-h1"),
+        (("--overlap_grad_reduce",), "1f1b"),
+        (("--overlap_grad_reduce", "--enable_sequence_parallel"), "zb-h1"),
     ],
 )
 def test_text_specification_and_traces_of_a_step_take_the_same_time(tmp_path, given, schedule):
