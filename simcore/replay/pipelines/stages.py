@@ -104,12 +104,25 @@ def _ranges(steps: Sequence[StepReplay]) -> list[list[NamedRange]]:
 
 
 def _runs(cells: Cells, pieces: int = 0) -> list[tuple[int, int]]:
-    """A stage's consecutive layers as (first, behind the last), cut where the model turns round in it."""
+    """A stage's consecutive layers as (first, behind the last), cut where the model turns round in it.
+
+    There something may come between two layers of a pass; where nothing ever does, pieces are equal.
+    """
     numbers = cells.layers
     cuts = [at for at in range(1, len(numbers)) if numbers[at] != numbers[at - 1] + 1]
     if not cuts and pieces > 1:
-        cuts = [len(numbers) * piece // pieces for piece in range(1, pieces)]
+        cuts = [at for at in range(1, len(numbers)) if _torn(cells, *numbers[at - 1 : at + 1])]
+        if len(cuts) != pieces - 1:
+            cuts = [len(numbers) * piece // pieces for piece in range(1, pieces)]
     return [(numbers[a], numbers[b - 1] + 1) for a, b in pairwise([0, *cuts, len(numbers)])]
+
+
+def _torn(cells: Cells, layer: int, following: int) -> bool:
+    """Whether something comes between two layers in some pass of a micro-batch."""
+    place = {one: at for at, one in enumerate(cells.order)}
+    passes = ((kind, number) for kind, part, number in place if part == f"layer {layer}")
+    names = [[(kind, f"layer {one}", number) for one in (layer, following)] for kind, number in passes]
+    return any(abs(place[here] - place[there]) > 1 for here, there in names if there in place)
 
 
 def _others(stages: Sequence[Cells], first: int, last: int) -> tuple[Placed, Placed]:

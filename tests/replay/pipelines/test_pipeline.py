@@ -75,6 +75,17 @@ def test_compiled_at_its_own_degrees_a_step_takes_what_it_took(schedule, more, t
     assert again.base_error == 0
 
 
+@pytest.mark.parametrize(("stages", "layers", "micro_batches"), [(2, 5, 4), (3, 8, 3), (4, 11, 5)])
+def test_where_the_model_turns_round_is_seen_also_in_parts_that_differ(stages, layers, micro_batches, tmp_path):
+    """The last stage of a V holds two parts that follow each other."""
+    virtual = {"virtual_pipeline_model_parallel_size": 2}
+    given = step(tmp_path, pp=stages, dp=2, layers=layers, micro_batches=micro_batches, **PLAIN, **virtual)
+    run = api.run(given, machine(tmp_path, pp=stages, dp=2), schedule="zb-v")
+    again = Rebuilt(recorded(run), {}, Interconnect(api.load_topology(machine(tmp_path, pp=stages, dp=2))))
+    assert again.plan.schedule == "zb-v"
+    assert again.report.timeline.time_ns == run.timeline.time_ns
+
+
 @pytest.mark.parametrize("more", [PLAIN, SEQUENCE], ids=["plain", "sequence parallel"])
 @pytest.mark.parametrize("changes", OTHERS, ids=str)
 def test_another_pipeline_takes_what_the_generated_step_takes(changes, more, tmp_path, folder):
