@@ -3,7 +3,8 @@
 What `predict` adds up and plays as a pure function, here every stage plays as a process, row by row, with the
 collectives that its kernels wait for. Waiting for messages between stages is in a row's time where stages wait for
 them; they are messages of the engine where they overlap; the sum of gradients over the data-parallel ranks is a
-collective of the engine where nothing hides it. Both answers agree to the rounding of messages to whole nanoseconds.
+collective of the engine where nothing hides it. Both answers agree to the rounding of messages to whole nanoseconds
+where the replicas of all stages lie in nodes alike; else `predict` waits for the slowest sum behind the whole pipeline.
 """
 
 from __future__ import annotations
