@@ -17,9 +17,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
+from itertools import chain, product
 from typing import NamedTuple
 
 from simcore.errors import InputError, Location, closest
@@ -202,28 +202,59 @@ _CELL = re.compile(r"([FBW])(\d+)(?:\.(\d+))?$")
 def parse(text: str, file: str = "schedule") -> Schedule:
     """The schedule of a printed grid; InputError names the line and column that is wrong."""
     lines = text.splitlines()
-    head = _HEAD.match(lines[0]) if lines else None
-    if not head:
-        raise InputError.at(
-            Location(file, 1, 1),
-            "a schedule starts with its head",
-            expected="schedule NAME: P stages, M micro-batches, C chunks, loop | v | twoway",
-        )
-    name, stages, micro_batches, chunks, placement = head.groups()
-    order: list[tuple[Cell, ...]] = []
-    for number, row in enumerate(lines[1:], start=2):
-        body, cells = row.index("|") + 1 if "|" in row else 0, []
-        for token in re.finditer(r"\S+", row[body:]):
-            cell = _CELL.match(token.group())
-            if cell:
-                cells.append(Cell(cell[1], int(cell[2]), int(cell[3] or 0)))
-            elif token.group() != ".":
-                place = Location(file, number, body + token.start() + 1)
-                raise InputError.at(place, "not a cell", expected="F3, B0.1, W2 or .", found=repr(token.group()))
-        order += [tuple(cells)] * bool(row.strip())
-    if len(order) != int(stages):
-        raise InputError.at(Location(file, 1, 1), "wrong number of rows", expected=f"{stages}", found=str(len(order)))
-    return Schedule(name, int(stages), int(micro_batches), int(chunks), placement, tuple(order))
+    shape = _shape(lines[0] if lines else "", Location(file, 1, 1))
+    rows = [(Location(file, number, 1), row) for number, row in enumerate(lines[1:], start=2) if row.strip()]
+    if len(rows) != shape.stages:
+        place = Location(file, 1, 1)
+        raise InputError.at(place, "wrong number of rows", expected=f"{shape.stages}", found=str(len(rows)))
+    order = tuple(_row(shape, stage, *row) for stage, row in enumerate(rows))
+    kinds, wanted = {"F"} | {cell.kind for cell in chain(*order)}, shape.micro_batches * shape.chunks // shape.ways
+    for ((place, _), cells), kind in product(zip(rows, order, strict=True), sorted(kinds)):
+        found = sum(cell.kind == kind for cell in cells)
+        if found != wanted:
+            expected = f"{wanted} cells {kind}, one for every micro-batch on every chunk"
+            raise InputError.at(place, "cells are missing", expected=expected, found=str(found))
+    return replace(shape, order=order)
+
+
+def _shape(head: str, place: Location) -> Schedule:
+    """What the head of a grid says."""
+    found = _HEAD.match(head)
+    if not found:
+        expected = "schedule NAME: P stages, M micro-batches, C chunks, loop | v | twoway"
+        raise InputError.at(place, "a schedule starts with its head", expected=expected)
+    name, *numbers, placement = found.groups()
+    stages, micro_batches, chunks = map(int, numbers)
+    if not (stages and micro_batches and chunks) or (placement != "loop" and chunks != 2):
+        expected = "numbers above 0, and 2 chunks with v and twoway"
+        raise InputError.at(place, "there is no such schedule", expected=expected, found=repr(head))
+    return Schedule(name, stages, micro_batches, chunks, placement, ())
+
+
+def _row(shape: Schedule, stage: int, place: Location, row: str) -> tuple[Cell, ...]:
+    """The cells of a stage, none of them twice."""
+    body, cells = row.index("|") + 1 if "|" in row else 0, dict[Cell, None]()
+    label = row[: max(0, body - 1)].strip()
+    if body and label != str(stage):
+        raise InputError.at(place, "not the row of the next stage", expected=f"{stage} | ...", found=repr(label))
+    for token in re.finditer(r"\S+", row[body:]):
+        if token.group() == ".":
+            continue
+        found = _CELL.match(token.group())
+        cell = Cell(found[1], int(found[2]), int(found[3] or 0)) if found else None
+        if cell is None or cell in cells or not _has(shape, cell):
+            at = replace(place, column=body + token.start() + 1)
+            sizes = f"micro-batches below {shape.micro_batches}, chunks below {shape.chunks}"
+            expected = f"F3, B0.1, W2 or ., each once, {sizes}"
+            raise InputError.at(at, "not a cell", expected=expected, found=repr(token.group()))
+        cells[cell] = None
+    return tuple(cells)
+
+
+def _has(shape: Schedule, cell: Cell) -> bool:
+    """Whether a stage may run a cell; of two ways each has its half of the micro-batches."""
+    inside = cell.micro_batch < shape.micro_batches and cell.chunk < shape.chunks
+    return inside and (shape.ways == 1 or 2 * cell.micro_batch // shape.micro_batches == cell.chunk)
 
 
 def _cells(kind: str, micro_batches: range) -> Iterator[Cell]:

@@ -137,6 +137,23 @@ def test_a_schedule_that_does_not_exist_says_what_would(arguments, message):
         make(*arguments)
 
 
-def test_a_wrong_cell_is_located():
-    with pytest.raises(InputError, match=r"plan:2:9.*not a cell"):
-        parse("schedule 1f1b: 1 stages, 1 micro-batches, 1 chunk, loop\n0 | F0  X1\n", "plan")
+@pytest.mark.parametrize(
+    ("head", "rows", "said"),
+    [
+        ("1 stages, 1 micro-batches, 1 chunk, loop", ["0 | F0  X1"], "plan:2:9.*not a cell"),
+        ("1 stages, 2 micro-batches, 1 chunk, loop", ["0 | F0  F2"], "plan:2:9.*not a cell"),
+        ("1 stages, 2 micro-batches, 1 chunk, loop", ["0 | F0  F0.1"], "plan:2:9.*not a cell"),
+        ("1 stages, 2 micro-batches, 1 chunk, loop", ["0 | F0  F0"], "plan:2:9.*not a cell"),
+        ("2 stages, 2 micro-batches, 2 chunks, twoway", ["0 | F0  F0.1", "1 | F1"], "plan:2:9.*not a cell"),
+        ("2 stages, 2 micro-batches, 1 chunk, loop", ["0 | F0 F1 B0 B1", "1 | F0 B0 F1"], "plan:3:1.*missing"),
+        ("1 stages, 1 micro-batches, 1 chunk, loop", ["0 | ."], "plan:2:1.*missing"),
+        ("2 stages, 1 micro-batches, 1 chunk, loop", ["1 | F0", "0 | F0"], "plan:2:1.*next stage"),
+        ("2 stages, 1 micro-batches, 1 chunk, loop", ["0 | F0"], "plan:1:1.*number of rows"),
+        ("0 stages, 1 micro-batches, 1 chunk, loop", [], "plan:1:1.*no such schedule"),
+        ("1 stages, 1 micro-batches, 1 chunk, v", ["0 | F0"], "plan:1:1.*no such schedule"),
+        ("some stages", [], "plan:1:1.*head"),
+    ],
+)
+def test_what_is_wrong_in_a_grid_is_located(head, rows, said):
+    with pytest.raises(InputError, match=said):
+        parse("\n".join([f"schedule own: {head}", *rows]), "plan")
