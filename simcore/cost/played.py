@@ -3,8 +3,7 @@
 What `predict` adds up and plays as a pure function, here every stage plays as a process, row by row, with the
 collectives that its kernels wait for. Waiting for messages between stages is in a row's time where stages wait for
 them; they are messages of the engine where they overlap; the sum of gradients over the data-parallel ranks is a
-collective of the engine where nothing hides it. Both answers agree to the rounding of messages to whole nanoseconds
-where the replicas of all stages lie in nodes alike; else `predict` waits for the slowest sum behind the whole pipeline.
+collective of the engine where nothing hides it. Both answers agree to the rounding of messages to whole nanoseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
-from simcore.cost.predict import gradient_sums, message_bytes, messages_ns, part_cells, predict, sum_s
+from simcore.cost.predict import message_bytes, messages_ns, part_cells, predict, shown_s, shown_sums
 from simcore.cost.step import Cell, cut_of, seats
 from simcore.cost.systems import Cluster
 from simcore.engine.run import simulate
@@ -25,7 +24,6 @@ from simcore.errors import Location
 from simcore.generate.traces import write_set
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
-from simcore.model.steps import Axis
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.system.collectives import NCCL, Algorithm
@@ -111,9 +109,7 @@ def _ends(model: Model, plan: Plan, cluster: Cluster) -> tuple[Layer, ...]:
     """The sums over the replicas, where nothing hides them; all else behind the pipeline as computation."""
     parts = predict(model, plan, cluster).parts
     after_s = fsum(parts[name] for name in ("gradients", "optimizer", "stragglers", "other", "losses"))
-    apart = plan.overlap or plan.sharing == 1 or plan.sharing < plan.replicas
-    sums = [] if apart else gradient_sums(model, plan, cluster.software)
-    shown = [one for one in sums if one.axis is Axis.DATA and one.calls == 1]
-    after_s -= fsum(sum_s(one, plan, cluster) for one in shown)
+    after_s -= shown_s(model, plan, cluster)
     last = Layer("optimizer", Phase(whole_ns(1e9 * after_s)), role=Role.OPTIMIZER)
+    shown = shown_sums(model, plan, cluster.software)
     return (*(one.row for one in reversed(shown)), last)  # the upward pass comes to the last row first

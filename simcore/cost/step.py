@@ -52,12 +52,12 @@ def in_nodes(ranks: int, stride: int, world_size: int, node_ranks: int, first: i
 
 
 @lru_cache(maxsize=4096)
-def seats(plan: Plan, cluster: Cluster) -> tuple[Cluster, ...]:
-    """The cluster as the ranks of every part of the model see it: how many of a group lie in a node there.
+def stage_seats(plan: Plan, cluster: Cluster) -> tuple[Cluster, ...]:
+    """The cluster as the ranks of every stage see it: how many of a group lie in a node there.
 
     Where stages begin with a node, or groups divide nodes, it is the cluster itself.
     """
-    width, nodes, held = plan.world_size // plan.pp, cluster.fabric.node_ranks, stage_parts(plan.outline)
+    width, nodes = plan.world_size // plan.pp, cluster.fabric.node_ranks
     if width == 1:  # nobody there to compare the largest values with
         cluster = replace(cluster, software=replace(cluster.software, scales_s=0.0))
     layouts = [(axis, axis.layout(plan)) for axis in Axis]
@@ -65,11 +65,18 @@ def seats(plan: Plan, cluster: Cluster) -> tuple[Cluster, ...]:
     there = {at: [in_nodes(*how, width, nodes, at) for _, how in layouts] for at in dict.fromkeys(starts)}
     alone = [in_nodes(*how, how[0] * how[1], nodes) for _, how in layouts]
     if all(found == alone for found in there.values()):
-        return (cluster,) * plan.outline.parts
-    of_parts = (
-        [there[at] for at, parts in zip(starts, held, strict=True) if part in parts]
-        for part in range(plan.outline.parts)
-    )
+        return (cluster,) * plan.pp
+    return tuple(replace(cluster, together=tuple(zip(Axis, there[at], strict=True))) for at in starts)
+
+
+@lru_cache(maxsize=4096)
+def seats(plan: Plan, cluster: Cluster) -> tuple[Cluster, ...]:
+    """The cluster as the ranks of every part of the model see it, of all stages that run it."""
+    of_stages, parts = [*zip(stage_seats(plan, cluster), stage_parts(plan.outline), strict=True)], plan.outline.parts
+    usual = of_stages[0][0]
+    if all(seen is usual for seen, _ in of_stages):
+        return (usual,) * parts
+    of_parts = ([dict(seen.together).values() for seen, own in of_stages if part in own] for part in range(parts))
     shares = ([tuple(sorted({*chain.from_iterable(some)})) for some in zip(*of, strict=True)] for of in of_parts)
     return tuple(replace(cluster, together=tuple(zip(Axis, some, strict=True))) for some in shares)
 

@@ -57,7 +57,7 @@ class Waves(NamedTuple):
 
     `waves`: where each stands, and the two cells whose ends each of its cells waits for (behind the last: none);
     `moved`: which transfer, `lengths`: which duration it takes; `ends`: F's and B's cells, of micro-batch i on part j
-    at place i * parts + j; `places`: all cells, in the schedule's order.
+    at place i * parts + j; `places`: all cells, in the schedule's order; `last`: the last of every stage.
     """
 
     waves: list[tuple[slice, Places, Places]]
@@ -65,6 +65,7 @@ class Waves(NamedTuple):
     lengths: Places
     ends: Places
     places: Places
+    last: Places
 
     def times(self, durations: Durations) -> tuple[Floats, Floats]:
         """Start and end of every cell; behind the last: 0."""
@@ -106,7 +107,8 @@ def waves_of(schedule: Schedule) -> Waves:
     edges = [0, *(np.flatnonzero(np.diff(starts[order])) + 1).tolist(), count]
     before, awaited = ranks[before[order]], ranks[awaited[order]]
     waves = [(here, before[here], awaited[here]) for here in map(slice, edges, edges[1:])]
-    return Waves(waves, moved[order], (kind * parts + part)[order], ranks[ends[:2]], ranks[:-1])
+    places = ranks[:-1]
+    return Waves(waves, moved[order], (kind * parts + part)[order], ranks[ends[:2]], places, places[first + lines - 1])
 
 
 def _waits(schedule: Schedule, stage: int, cell: Cell) -> tuple[int, int, int, int]:
@@ -166,7 +168,12 @@ def show(schedule: Schedule) -> str:
 
 
 def length(name: str, stages: int, micro_batches: int, chunks: int | None, durations: Durations) -> float:
-    """`play(make(...), durations).makespan` up to rounding, in time that hardly depends on `micro_batches`.
+    """`play(make(...), durations).makespan` up to rounding, as `stage_ends` finds it."""
+    return float(stage_ends(name, stages, micro_batches, chunks, durations).max())
+
+
+def stage_ends(name: str, stages: int, micro_batches: int, chunks: int | None, durations: Durations) -> Floats:
+    """When `play(make(...), durations)` is over on every stage, in time that hardly depends on `micro_batches`.
 
     Between filling and draining every stage repeats itself: `period` more micro-batches insert the same cells again.
     Once the ends of a window of micro-batches, longer than any cell waits back, all lie one constant pace behind those
@@ -181,7 +188,7 @@ def length(name: str, stages: int, micro_batches: int, chunks: int | None, durat
         whole, ends = _finish(waves_of(make(name, stages, short, chunks)), durations)
         pace = _pace(shape, ends, repeats)
         if pace is not None:
-            return whole + pace * ((micro_batches - short) // repeats)
+            return whole + pace * ((micro_batches - short) // repeats)  # every stage's last cell moves so
         short += repeats * -(-short // repeats)
     return _finish(waves_of(make(name, stages, micro_batches, chunks)), durations)[0]
 
@@ -204,7 +211,7 @@ def _pace(schedule: Schedule, ends: Floats, repeats: int) -> float | None:
     return forward if abs(forward - backward) <= _EXACT * forward else None
 
 
-def _finish(waves: Waves, durations: Durations) -> tuple[float, Floats]:
-    """The length of a schedule, and when every F and every B ends."""
+def _finish(waves: Waves, durations: Durations) -> tuple[Floats, Floats]:
+    """When a schedule ends on every stage, and when every F and every B ends."""
     _, ends = waves.times(durations)
-    return float(ends.max()), ends[waves.ends]
+    return ends[waves.last], ends[waves.ends]
