@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from simcore.replay.kinds import COMMUNICATION
 from simcore.replay.session import RecordedStep, Replay, StepReplay
+from simcore.replay.steps.build import Prepared
 from simcore.replay.whatif.changes import HOST_TIMES, WhatIf, cuda_graphs, host, kinds, unsynchronised
 from simcore.units import format_ns, format_ratio
 from simcore.workload.model import kind_of
@@ -101,28 +102,38 @@ class Help(Struct, frozen=True):
 
 def helps(replay: Replay) -> list[list[Help]]:
     """For each rank the changes that make its step shorter, those that save most first."""
-    steps = replay.by_length(0)
-    sources = dict.fromkeys(step.source for step in (replay.typical(0), steps[0], steps[-1]))
+    found = dict[Prepared, list[Help]]()
+    for number, rank in enumerate(replay.ranks):
+        if rank not in found:  # a rank that did not record the step of an earlier one: by a step of its own
+            found |= _helps(replay, number)
+    return [found[rank] for rank in replay.ranks]
+
+
+def _helps(replay: Replay, number: int) -> dict[Prepared, list[Help]]:
+    """What helps the ranks that recorded the typical step of one of them."""
+    steps = replay.by_length(number)
+    sources = dict.fromkeys(step.source for step in (replay.typical(number), steps[0], steps[-1]))
     first = next(iter(sources))
     variants = [(source, replay.changes) for source in sources]
     variants += [(first, replace(replay.changes, residual=False))] if replay.changes.residual else []
     others = [(other, replay.changes) for other in first.otherwise()]
     before = {(source, how): source.device_times_ns(source.graph, how) for source, how in [*variants, *others]}
-    found: list[list[Help]] = [[] for _ in first.ranks]
+    found: dict[Prepared, list[Help]] = {rank: [] for rank in first.ranks}
     for option, what, waits in _candidates(first):
         asked = variants + (others if waits else [])
         edited = {source: source.edited([what]) for source in dict.fromkeys(source for source, _ in asked)}
         if edited[first].same(first.graph):
             continue
         saved = [
-            np.subtract(before[source, how], source.device_times_ns(edited[source], how)).tolist()
+            dict(zip(source.ranks, np.subtract(before[source, how], after_ns).tolist(), strict=True))
             for source, how in asked
+            for after_ns in [source.device_times_ns(edited[source], how)]
         ]
-        for number, rows in enumerate(found):
-            own = [each[number] for each in saved if number < len(each)]
-            if own[0] > NOTICEABLE * before[variants[0]][number]:
+        for rank, rows, before_ns in zip(first.ranks, found.values(), before[variants[0]], strict=True):
+            own = [each[rank] for each in saved if rank in each]
+            if own[0] > NOTICEABLE * before_ns:
                 rows.append(Help(str(what), option, own[0], (min(own), max(own))))
-    return [sorted(rows, key=lambda row: (-row.saved_ns, row.what)) for rows in found]
+    return {rank: sorted(rows, key=lambda row: (-row.saved_ns, row.what)) for rank, rows in found.items()}
 
 
 def _candidates(source: RecordedStep) -> Iterator[tuple[str, WhatIf, bool]]:

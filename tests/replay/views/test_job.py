@@ -3,11 +3,14 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simcore import api
 from simcore.cli import main
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
+from simcore.replay.views.changed import helps
 from simcore.replay.views.job import job
 from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import Recorder, recorded
@@ -47,6 +50,19 @@ def test_ranks_wait_as_long_in_a_step_however_many_steps_others_recorded(steps):
     traces = [trace_of(rank, late, 600, steps[rank]) for rank, late in enumerate(late_us)]
     found = job(replay_traces(traces, Changes()))
     assert [one.waiting_ns for one in found.ranks] == [1000 * (600 - late) for late in late_us]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(10, 900)), min_size=2, max_size=4))
+def test_what_helps_ranks_that_do_not_meet_is_what_helps_each_alone(ranks):
+    """However many steps each recorded: a rank's advice was that of the next one where it lacked a step."""
+    programs = [(steps, [("work", 50), ("launch", "gemm", length_us), ("synchronise",)]) for steps, length_us in ranks]
+    traces = [
+        read_kineto(recorded(program, steps, rank).content(), f"rank{rank}.json")
+        for rank, (steps, program) in enumerate(programs)
+    ]
+    together = [[row.option for row in rows] for rows in helps(replay_traces(traces, Changes()))]
+    assert together == [[row.option for row in helps(replay_traces([one], Changes()))[0]] for one in traces]
 
 
 def test_ranks_whose_collectives_do_not_match_are_said_to_be_apart(tmp_path, capsys):
