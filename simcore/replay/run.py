@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from simcore.replay.steps.graph import EdgeKind, NodeKind, StepGraph
-from simcore.replay.steps.rank import NOWHERE
+from simcore.replay.steps.rank import LONG_AGO, NOWHERE
 from simcore.workload.kineto import Column
 
-LEAST_COPIES, MOST_COPIES = 4, 12
+LEAST_COPIES, MOST_COPIES = 4, 32
 
 
 class Changes(Struct, frozen=True):
@@ -74,20 +74,19 @@ def replay(
     largest over the edges of (end of the source + lag), which an event-driven run of the same dependencies gives too
     (tests/replay/test_engines.py); where launches at run time decide, `reordered` says so.
     """
-    program, ends = _program(graph, changes), list[list[int]]()
-    made = [_one_copy(program, ends, begins_ns or {}, before_ns or {})]
-    ends.append(made[0][1])
-    while len(ends) < (copies or LEAST_COPIES) or not (copies or _settled(ends)):
-        made.append(_one_copy(program, ends, {}, {}))
-        ends.append(made[-1][1])
-    return Timing(*(np.array(rows, dtype=np.int64).reshape(len(ends), -1) for rows in zip(*made, strict=True)))
+    (program, edges), ends, made = _program(graph, changes), list[list[int]](), list[NDArray[np.int64]]()
+    while len(ends) < (copies or LEAST_COPIES) or not (copies or _settled([rows[1] for rows in made], graph, edges)):
+        rows = _one_copy(program, ends, {} if ends else begins_ns or {}, before_ns or {})
+        ends.append(rows[1])
+        made.append(np.array(rows, dtype=np.int64))
+    return Timing(*np.stack(made, axis=1))
 
 
 Program = list[tuple[int, int, list[tuple[int, int, int, int]]]]
 
 
-def _program(graph: StepGraph, changes: Changes) -> Program:
-    """Nodes in order: (node, duration, [(source, lag, back, edge)])."""
+def _program(graph: StepGraph, changes: Changes) -> tuple[Program, Column]:
+    """Nodes in order: (node, duration, [(source, lag, back, edge)]); the rows of the edges that are kept."""
     kept = ~np.isin(graph.edge_kind, [int(kind) for kind in changes.dropped()])
     lag = graph.lag_ns + (graph.residual_ns if changes.residual else 0) - (0 if changes.gaps else graph.idle_ns)
     # No task begins before the one it overlaps, however short that one is made; a full queue holds the call's end.
@@ -99,7 +98,7 @@ def _program(graph: StepGraph, changes: Changes) -> Program:
     for target, source, edge_lag, back, edge in zip(*(c[rows].tolist() for c in columns), rows.tolist(), strict=True):
         into[target].append((source, edge_lag, back, edge))
     lengths = graph.duration_ns.tolist()
-    return [(node, lengths[node], into[node]) for node in graph.order]
+    return [(node, lengths[node], into[node]) for node in graph.order], rows
 
 
 def _one_copy(
@@ -125,11 +124,24 @@ def _one_copy(
     return start, end, binding
 
 
-def _settled(ends: Sequence[list[int]]) -> bool:
-    """Whether every node moved on by the same time from copy to copy, twice: the steady state, exactly."""
-    before, middle, last = (np.array(row) for row in ends[-3:])
-    steps = np.unique(np.r_[last - middle, middle - before])
-    return len(steps) <= 1 or len(ends) >= MOST_COPIES
+def _settled(ends: Sequence[Column], graph: StepGraph, edges: Column) -> bool:
+    """Whether all goes on as it does, exactly: every node moves on by a time of its own from copy to copy, no source of
+    an edge by more than its target, and none of a rank by more than the one that was its latest.
+    """
+    back = int(graph.back[edges].max(initial=0))
+    steps = np.diff(ends[-1 - max(back, 2) :], axis=0)
+    own = steps[-1]
+    latest = ends[-2] == _of_rank(graph, ends[-2])
+    outrun = _of_rank(graph, np.where(latest, own, LONG_AGO)) < own
+    lasting = len(steps) >= back and not (steps != own).any() and not outrun.any()
+    return len(ends) >= MOST_COPIES or (lasting and not (own[graph.source[edges]] > own[graph.target[edges]]).any())
+
+
+def _of_rank(graph: StepGraph, values: Column) -> Column:
+    """The largest value on each node's rank."""
+    largest = np.full(len(graph.ranks), LONG_AGO)
+    np.maximum.at(largest, graph.rank, values)
+    return largest[graph.rank]
 
 
 def reordered(graph: StepGraph, timing: Timing) -> StepGraph | None:

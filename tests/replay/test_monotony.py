@@ -76,6 +76,31 @@ def test_fewer_edges(graph, random):
     never_later(graph, changed, graph.duration_ns)
 
 
+@settings(deadline=None, max_examples=100)
+@given(graphs(), st.lists(st.integers(0, 2), min_size=10, max_size=10))
+def test_a_step_goes_on_as_it_is_told(graph, ranks):
+    """What a settled replay says of a rank's step holds for every copy from there on."""
+    rank = np.array(ranks[: len(graph.kind)])
+    graph = replace(graph, rank=rank, ranks=graph.ranks * 3)
+    told = replay(graph, Changes())
+    if told.copies < MOST_COPIES:
+        longer = replay(graph, Changes(), copies=told.copies + 60)
+        for nodes in (rank == number for number in np.unique(rank)):
+            assert set(np.diff(longer.latest_ns(nodes))[told.copies - 2 :]) == set(np.diff(told.latest_ns(nodes))[-1:])
+
+
+def test_ranks_that_drift_apart_take_a_step_of_where_that_ends():
+    """Rank 1 begins 400 us later and is 20 us a step quicker: in step 16 it waits for rank 0."""
+    builder = GraphBuilder()
+    for number, length_us in enumerate((100, 80)):
+        builder.node(NodeKind.TASK, 1_000 * length_us, number, 0, 0)
+        builder.edge(EdgeKind.STREAM, number, number, back=1)
+        builder.ranks.append(RankNodes(number, number))
+    builder.edge(EdgeKind.COLLECTIVE, 0, 1)
+    timing = replay(builder.graph(lambda _: AssertionError()), Changes(), begins_ns={1: 400_000})
+    assert np.diff(timing.latest_ns(np.array([False, True])))[-1] == 100_000
+
+
 PUBLIC = (
     ("hta", "amd_trace__mi250_minitoy_train_ROCm6_2_kineto.json.gz"),
     ("hta", "critical_path__alexnet__benchmark_result_2869224_1695835535_trace.json.gz"),
