@@ -16,6 +16,7 @@ from simcore.workload.kineto import KERNEL, Column, Intervals, KinetoTrace, Step
 
 NOWHERE = -1
 LONG_AGO = -(1 << 62)
+NONE = np.zeros(0, np.int64)
 
 
 class Activity:
@@ -132,12 +133,19 @@ class RankView:
         chosen: NDArray[np.bool_] = np.isin(self.categories, categories)[self.trace.tasks.name]
         return chosen
 
+    @cached_property
+    def _launched_on(self) -> dict[int, tuple[Column, Column]]:
+        """The tasks that each thread launched and when, in the order of their launch."""
+        rows = self.launch_order[self.launch[self.launch_order] >= 0]
+        threads = self.trace.calls.lane[self.launch[rows]]
+        some = {thread: rows[threads == thread] for thread in np.unique(threads).tolist()}
+        return {thread: (own, self.launch_ns[own]) for thread, own in some.items()}
+
     def launched(self, thread: int, from_ns: int, to_ns: int, among: NDArray[np.bool_] | None = None) -> Column:
         """The tasks that a thread launched in a time, of all or `among` some."""
-        inside = (self.launch >= 0) & (self.launch_ns >= from_ns) & (self.launch_ns < to_ns)
-        rows = np.flatnonzero(inside if among is None else inside & among)
-        here: Column = rows[self.trace.calls.lane[self.launch[rows]] == thread]
-        return here
+        own, times_ns = self._launched_on.get(thread, (NONE, NONE))
+        rows = np.sort(own[slice(*np.searchsorted(times_ns, (from_ns, to_ns)))])
+        return rows if among is None else rows[among[rows]]
 
     def done_ns(self, time_ns: int) -> int:
         """When the device was done with what had been launched by a time."""
