@@ -132,7 +132,8 @@ def replay_prepared(ranks: Sequence[Prepared], changes: Changes, whats: Sequence
         step = RecordedStep([ranks[number] for number in members], index, changes)
         for number, made in zip(members, step.replayed(whats), strict=True):
             found[number].append(made)
-    return Replay(tuple(ranks), tuple(map(tuple, found)), changes, tuple(whats))
+    in_order = (tuple(sorted(own, key=attrgetter("position"))) for own in found)
+    return Replay(tuple(ranks), tuple(in_order), changes, tuple(whats))
 
 
 class RecordedStep:

@@ -155,7 +155,8 @@ class KinetoTrace(Struct, frozen=True, eq=False):
     `multiprocessors` to the share of them that a kernel's blocks reach and that of their warps which it occupies.
     `products` maps a row of `operators` to the matrix product it was asked for, where shapes were recorded, `sequences`
     to a number that it shares with its backward operator. The `correlation` of operators is what `operator_ids` names.
-    `host` tells what a host execution trace added.
+    `endless` events have no duration, or one below 0, and take none. `host` tells what a host
+    execution trace added.
     """
 
     file: str
@@ -179,6 +180,7 @@ class KinetoTrace(Struct, frozen=True, eq=False):
     multiprocessors: dict[int, tuple[float, float]] = {}
     sequences: dict[int, int] = {}
     operator_ids: str = EXTERNAL_ID
+    endless: int = 0
     host: HostUse | None = None
 
     @property

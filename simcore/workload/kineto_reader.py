@@ -111,7 +111,7 @@ class Event(msgspec.Struct, gc=False):
     pid: int | str | None = 0
     tid: int | str | None = 0
     ts: int | float = math.nan
-    dur: int | float | None = 0
+    dur: int | float | None = None
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
@@ -142,10 +142,11 @@ class _Document(msgspec.Struct, gc=False):
 class _Rows:
     """Growing columns of one kind of event; times stay floats in microseconds until the base is known.
 
-    `told` is what only some rows say: key -> row -> value.
+    `told` is what only some rows say: key -> row -> value; `endless` counts those without a duration of at least 0.
     """
 
     def __init__(self) -> None:
+        self.endless = 0
         self.start_us, self.length_us = array("d"), array("d")
         self.numbers = array("q")  # lane, name, correlation, kind of each row
         self.told: dict[str, dict[int, Any]] = defaultdict(dict)
@@ -155,6 +156,7 @@ class _Rows:
             self.told[key][len(self.start_us)] = value
         self.start_us.append(event.ts)
         self.length_us.append(event.dur or 0)
+        self.endless += _endless(event)
         self.numbers.extend((lane, name, correlation, kind))
 
     def intervals(self, base_us: float) -> tuple[Intervals, dict[str, Any]]:
@@ -166,6 +168,11 @@ class _Rows:
         place = np.argsort(order)
         told = {key: {int(place[row]): value for row, value in some.items()} for key, some in self.told.items()}
         return Intervals(start[order], end[order], lane, name, correlation, kind), told
+
+
+def _endless(event: Event) -> bool:
+    """Whether nothing says when it ended, or a time before it began."""
+    return event.dur is None or event.dur < 0
 
 
 def whole(value: Number) -> int:
@@ -289,9 +296,9 @@ class _Collector:
         base_us = float(np.floor(min(starts)))
         (calls, _), (operators, asked), (tasks, ran) = (part.intervals(base_us) for part in rows)
         steps = []
-        for index, (event, thread) in sorted(self.marks.items()):
+        for index, (event, thread) in sorted(self.marks.items(), key=lambda mark: mark[1][0].ts):
             start = round((event.ts - base_us) * 1e3)
-            steps.append(StepMark(index, start, start + round((event.dur or 0) * 1e3), thread))
+            steps.append(StepMark(index, start, start + round(max(event.dur or 0, 0) * 1e3), thread))
         said = asked.pop("said", {})
         made = KinetoTrace(
             file=file,
@@ -310,6 +317,7 @@ class _Collector:
             annotations=self.annotations.intervals(base_us)[0],
             frames=self.frames.intervals(base_us)[0],
             operator_ids=self.operator_ids,
+            endless=sum(part.endless for part in rows) + sum(_endless(mark) for mark, _ in self.marks.values()),
             **asked,
             **ran,
         )

@@ -144,6 +144,37 @@ def test_events_whose_beginning_and_end_stand_apart_read_as_complete_ones(catego
             read_kineto(json.dumps(split).encode(), "t.json")
 
 
+@pytest.mark.parametrize("name", ["gemm", "cudaLaunchKernel", "aten::op", "ProfilerStep#1"])
+@pytest.mark.parametrize("change", [{"dur": -5}, {"dur": None}, {}])
+def test_events_that_do_not_end_are_counted(name, change):
+    document = recorded(PROGRAM).document()
+    chosen = [event for event in document["traceEvents"] if event["name"] == name]
+    for event in chosen:
+        del event["dur"]
+        event.update(change)
+    trace = read_kineto(json.dumps(document).encode(), "t.json")
+    (rank,) = to_dict(replay_traces([trace], Changes()))["ranks"]
+    assert trace.endless == len(chosen)
+    assert sum(f"{len(chosen)} events have no duration" in text for text in rank["warnings"]) == 1
+    assert min(step["measured_ns"] for step in rank["steps"]) >= 0
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.permutations(range(3)))
+def test_steps_are_in_the_order_of_their_marks_whatever_their_numbers(numbers):
+    """A trace joined from two profiles, say: a step of a smaller number behind one of a larger took a time below 0."""
+    document = recorded(PROGRAM).document()
+    usual = read_kineto(json.dumps(document).encode(), "t.json")
+    for event in document["traceEvents"]:
+        name, mark, number = event["name"].partition("#")
+        event["name"] = f"{name}#{numbers[int(number)]}" if mark else name
+    trace = read_kineto(json.dumps(document).encode(), "t.json")
+    assert [step.index for step in trace.steps] == list(numbers)
+    assert [step.start_ns for step in trace.steps] == [step.start_ns for step in usual.steps]
+    found, plain = (replay_traces([one], Changes()).steps[0] for one in (trace, usual))
+    assert [step.predicted_ns for step in found] == [step.predicted_ns for step in plain]
+
+
 def test_a_trace_that_breaks_off_is_called_one(tmp_path):
     """Kernels have a grid, and so have studies of a sweep."""
     document = recorded(PROGRAM).document()
