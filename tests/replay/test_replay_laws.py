@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from simcore.replay.views.workloads import to_chakra, to_workload_text
 from simcore.replay.whatif.changes import overlap, scale, straggler
 from simcore.replay.whatif.retiming import Degree, Retimed
 from simcore.workload.kineto_reader import read_kineto
-from tests.profiles_of_steps import recorded
+from tests.profiles_of_steps import Recorder, recorded
 from tests.shared import recording
 
 EVERYTHING = re.compile(".*")
@@ -221,6 +222,30 @@ def test_a_collective_waits_for_the_last_rank_and_is_intrinsically_short():
     assert [steps[0].predicted_ns for steps in together.steps] == [760_000] * 3
     assert [steps[0].predicted_ns for steps in alone.steps] == [160_000, 760_000, 360_000]
     assert to_dict(together)["stragglers"] == {"1": 1}
+
+
+def in_groups(rank, groups, late_us):
+    """A rank of which each kernel and collective ends with those of the others, and whose clock is late."""
+    recorder = Recorder(rank)
+    for group in groups:
+        recorder.launch("gemm", 100)
+        recorder.launch("ncclAllReduce", 60, 21, 7)
+        if rank in group:
+            recorder.events[-1]["args"] |= {"Collective name": "allreduce", "Process Group Ranks": str(group)}
+        recorder.synchronise()
+    recorder.mark()
+    for event in recorder.events:
+        event["ts"] += late_us
+    return read_kineto(recorder.content(), f"rank{rank}")
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.permutations(range(4)), st.lists(st.integers(-90_000, 90_000), min_size=4, max_size=4))
+def test_clocks_of_ranks_change_nothing_wherever_collectives_lead_from_one_to_another(order, late_us):
+    """As in a pipeline, where the first and the last stage have no collective in common."""
+    groups = [sorted(pair) for pair in pairwise(order)]
+    found = replay_traces([in_groups(rank, groups, late_us[rank]) for rank in range(4)], Changes())
+    assert {steps[0].predicted_ns for steps in found.steps} == {found.steps[0][0].measured_ns}
 
 
 CONTROL = ("hta", "trace_diff__control__control.json.gz")

@@ -78,17 +78,25 @@ def communicator(said: Collective, apart: frozenset[str]) -> str:
 def clock_offsets_ns(ranks: Sequence[RankView], matches: Sequence[Match]) -> list[int]:
     """How much to subtract from each rank's times to have one clock.
 
-    All ranks end a collective together, so the median difference of their ends is that of their clocks. Ranks without
-    a common collective keep their own clock.
+    All ranks end a collective together, so the median difference of two ranks' ends is that of their clocks; from rank
+    to rank it leads to those that have no collective in common. Ranks that none leads to keep their own clock.
     """
-    bases = [rank.trace.base_ns for rank in ranks]
-    differences: list[list[int]] = [[] for _ in ranks]
+    apart: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for match in matches:
-        ends = {m.rank: bases[m.rank] + int(ranks[m.rank].trace.tasks.end_ns[m.task]) for m in match.members}
-        earliest = min(ends.values())
-        for number, end in ends.items():
-            differences[number].append(end - earliest)
-    return [round(median(values)) if values else 0 for values in differences]
+        traces = ((one, ranks[one.rank].trace) for one in match.members)
+        (first, first_ns), *others = ((one.rank, own.base_ns + int(own.tasks.end_ns[one.task])) for one, own in traces)
+        for other, other_ns in others:
+            apart[first][other].append(other_ns - first_ns)
+            apart[other][first].append(first_ns - other_ns)
+    offsets = dict[int, int]()
+    for start in range(len(ranks)):
+        reached = [start] if start not in offsets else []
+        offsets.setdefault(start, 0)
+        for one in reached:
+            new = {other: differences for other, differences in apart[one].items() if other not in offsets}
+            offsets |= {other: offsets[one] + round(median(differences)) for other, differences in new.items()}
+            reached += new
+    return [offsets[number] for number in range(len(ranks))]
 
 
 class Estimate(Struct, frozen=True):
