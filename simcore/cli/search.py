@@ -38,7 +38,7 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
         )
     if plot:
         job = f"{asked.model.name} on {asked.accelerators:,} x {asked.cluster.accelerator}"
-        save(front_figure(found, job), Path(plot))
+        save(front_figure(found, job), Path(plot), _front(found))
     best = Answer(asked.model, found.best[0].plan, asked.cluster)
     explained = _explained(best) if explain else {}
     price = network_usd(asked.cluster.topology) if asked.cluster.topology else {}
@@ -120,7 +120,7 @@ def _lines(found: Found, best: Answer, document: dict[str, Any], *, explained: b
     if not explained:
         yield "--explain says why the winner wins, and the fastest at each memory."
         return
-    yield from ("", *_reasons(rivals(found)), "", _plans("Fastest at each memory", found.front).text(120))
+    yield from ("", *_reasons(rivals(found)), "", _front(found))
     low, high = document["interval_s"]
     yield f"\nThe best takes {low:.3f} to {high:.3f} s, if it is as near as nine in ten measured steps are."
     told = ", ".join(f"{one['constant']} {one['elasticity']:+.2f}" for one in document["sensitivities"])
@@ -128,6 +128,10 @@ def _lines(found: Found, best: Answer, document: dict[str, Any], *, explained: b
 
 
 _PLAN = ("tp", "pp", "cp", "ep", "dp", ("virtual_stages", "chunks"), ("micro_batch", "micro"), "recompute", "zero")
+
+
+def _front(found: Found) -> str:
+    return _plans("Fastest at each memory", found.front).text(120)
 
 
 def _plans(title: str, some: Sequence[Candidate]) -> Table:

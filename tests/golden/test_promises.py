@@ -1,10 +1,13 @@
 """Figures that README and pages state in words: each is worked out again, and the page must say what was found."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import simcore
 from simcore.api import load_topology
@@ -109,6 +112,18 @@ def test_a_recorded_step_takes_on_a_network_what_the_page_says(tmp_path, monkeyp
     }
     assert f"both take the same {took_ns / 1e6:.3f} ms" in text("docs/replay.md")
     assert took_ns in predicted
+
+
+def test_the_picture_of_a_search_is_of_the_study_and_its_step_takes_as_long_when_it_is_run(page, capsys):
+    said = page("search.md")
+    assert main(["search", "study.yaml", "--top", "5", "--plot", "front.png", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    with Image.open("front.png") as drawn, Image.open(ROOT / "docs" / "images" / "search_front.png") as shown:
+        assert drawn.text["Description"] == shown.text["Description"]
+    assert main([*shlex.split(found["predict"])[1:], "-o", "step.txt"]) == 0
+    topology, setting = re.findall(r"`simcore run --workload step.txt --topology (\w+)` with `(.*?)`", said)[0]
+    took_ns = simcore.run("step.txt", topology, system(setting)).time_ns
+    assert took_ns == pytest.approx(1e9 * found["best"][0]["step_s"], abs=20)  # rows are whole nanoseconds
 
 
 def test_the_readme_shows_an_error_as_it_is():
