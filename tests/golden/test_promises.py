@@ -1,6 +1,7 @@
 """Figures that README and pages state in words: each is worked out again, and the page must say what was found."""
 
 import json
+import math
 import re
 import shlex
 from pathlib import Path
@@ -24,6 +25,10 @@ ROOT = Path(__file__).parent.parent.parent
 
 def text(name):
     return " ".join((ROOT / name).read_text().split())
+
+
+def text_lines(name):
+    return (ROOT / name).read_text().splitlines()
 
 
 @pytest.fixture
@@ -56,6 +61,45 @@ def test_collectives_in_colours_and_rings_over_meshes_take_what_the_page_says(pa
     assert "64 MiB take {}; without the second line {}, with plain rings {}".format(*times) in said
     times = [ms("micro_all_reduce", "mesh_8x8", way) for way in ("tour.yaml", None, "colours.yaml")]
     assert "takes {} on the mesh. Rings along rows and columns take {}, in colours {}".format(*times) in said
+
+
+# The formula as the page has it, in nanoseconds of a message's latency (a) and of so many bytes (S, at the rate B).
+FORMULAS = {
+    ("all_reduce", "ring", "Ring"): "2(n-1) (a + S/n/B)",
+    ("all_reduce", "direct", "Switch"): "2 a + 2(n-1)/n S/B",
+    ("all_reduce", "halvingDoubling", "Switch"): "2 log2(n) a + 2(n-1)/n S/B",
+    ("all_reduce", "doubleBinaryTree", "FullyConnected"): "2 log2(n) (a + S/B)",
+    ("all_reduce", "doubleBinaryTree", "Switch"): "2 log2(n) a + (4 log2(n) - 2) S/B",
+    ("all_reduce", "bidirectionalRing", "Ring"): "2(n-1) a + (n-1)/n S/B",
+    ("all_gather", "pat", "Switch"): "ceil(log2 n) a + (n-1)/n S/B",
+    ("all_reduce", "recursiveDoubling", "Switch"): "log2(n) (a + S/B)",
+    ("all_gather", "bruck", "Switch"): "ceil(log2 n) a + (n-1)/n S/B",
+    ("all_to_all", "bruck", "Switch"): "log2(n) (a + S/2/B)",
+    ("all_to_all", "pairwise", "Switch"): "(n-1) (a + S/n/B)",
+    ("broadcast", "binomial", "Switch"): "ceil(log2 n) (a + S/B)",
+    ("scatter", "binomial", "Switch"): "log2(n) a + (n-1)/n S/B",
+    ("reduce", "chain16", "Mesh"): "(n-1) a + (n+c-2) S/c/B",
+    ("gather", "chain16", "Mesh"): "(n-1) (a + S/n/B)",
+    ("broadcast", "flat", "Switch"): "a + (n-1) S/B",
+    ("gather", "flat", "Switch"): "a + (n-1)/n S/B",
+}
+
+
+@pytest.mark.parametrize(("kind", "algorithm", "network"), FORMULAS, ids=str)
+@pytest.mark.parametrize("ranks", [4, 16])
+def test_an_algorithm_takes_what_its_formula_says(page, kind, algorithm, network, ranks):
+    formula = FORMULAS[kind, algorithm, network]
+    (row,) = (line for line in text_lines("docs/collectives.md") if line.startswith(f"| `{algorithm.rstrip('16')}`"))
+    assert formula in row
+    Path("net.yaml").write_text(f"topology: [{network}]\nnpus_count: [{ranks}]\nbandwidth: [50]\nlatency: [500]\n")
+    way = f"preferred-dataset-splits: 1\n{kind.replace('_', '-')}-implementation: [{algorithm}]"
+    graph, all_bytes = simcore.graph(npus=ranks), 1 << 24
+    graph.collective(kind, all_bytes // ranks if kind.endswith("gather") else all_bytes)
+    words = re.sub(r"(?<=[\w)]) ?(?=\()|(?<=[\w)]) (?=[aSl(])", "*", formula.replace("log2 n", "log2(n)"))
+    words = words.replace("log2*(", "log2(").replace("ceil*(", "ceil(")
+    letters = {"a": 1000 if network == "Switch" else 500, "S": all_bytes, "B": 50, "n": ranks, "c": 16}
+    expected_ns = eval(words, {"log2": math.log2, "ceil": math.ceil}, letters)  # noqa: S307 - our own page
+    assert simcore.run(graph, "net.yaml", system(way)).time_ns == pytest.approx(expected_ns, rel=1e-4)
 
 
 def test_a_synthesised_collective_is_as_near_to_the_bound_as_the_page_says(page):
