@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -146,6 +146,15 @@ class Command(click.Command):
         super().format_epilog(ctx, formatter)
         formatter.write_paragraph()
         formatter.write_text(EXIT_CODES)
+
+
+def refuse_idle(takes: Collection[str], options: Collection[str], what: str) -> None:
+    """InputError for every typed one of these `options` that is not among those that `what` is given takes."""
+    context = click.get_current_context()
+    with Problems() as problems:
+        for one in context.command.params:
+            if _is_typed(context, one) and one.name in options and one.name not in takes:
+                problems.add(Problem(Location(place(one)), f"has no effect on {what}"))
 
 
 def _is_typed(context: click.Context, parameter: click.Parameter) -> bool:

@@ -19,7 +19,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Topology
 from simcore.report.table import Table, columns
-from simcore.system.collectives import PlanOptions, algorithms
+from simcore.system.collectives import ROOTED, PlanOptions, algorithms, traits_of
 from simcore.system.collectives.synthesised import wires
 from simcore.system.plans.plan import Plan
 from simcore.system.plans.schedule import to_text
@@ -45,6 +45,7 @@ def collective(
             raise InputError.at("--kind", "which collective?", expected=", ".join(map(str, CollectiveKind)))
         if not size:
             warn("a collective of 0 bytes sends nothing and takes no time")
+        _check_root(kind, root)
         if dims and max(dims) > MOST_DIMENSION:
             raise wrong("--dims", f"dimensions up to {MOST_DIMENSION}", ",".join(map(str, dims)))
         involved = [dimension in dims for dimension in range(max(dims) + 1)] if dims else []
@@ -54,6 +55,11 @@ def collective(
         base = output.removesuffix(".et")
         files = {Path(f"{base}.{rank}.et"): data for rank in range(npus or 0)} or {Path(f"{base}.et"): data}
     writer.write_files(files, force=forced())
+
+
+def _check_root(kind: str, root: int) -> None:
+    if root and kind not in ROOTED:
+        raise InputError.at("--root", "has no effect here", expected=f"--kind {', '.join(ROOTED)}")
 
 
 def synthetic(sources: tuple[str, ...], npus: int | None, length: int | None, seed: int, output: str) -> None:
@@ -107,6 +113,7 @@ def _mixture(components: list[dict[str, float]], shown: Callable[[float], str]) 
 
 def schedule(kind: str, algorithm: str, topology: str, size: float, pieces: int, root: int, output: str) -> None:
     """Who sends which chunk to whom, checked; a system file plays it with {schedule: FILE}."""
+    _check_root(kind, root)
     machine = load(topology)
     if root >= machine.npus:
         raise InputError.at("--root", "there is no such rank", expected=f"0 to {machine.npus - 1}", found=str(root))
@@ -116,9 +123,12 @@ def schedule(kind: str, algorithm: str, topology: str, size: float, pieces: int,
 
 def _plan(kind: CollectiveKind, name: str, machine: Topology, size_bytes: int, pieces: int, root: int) -> Plan:
     """The plan of an algorithm; InputError when it is none of these, or cannot."""
+    make = algorithms.get(name)
+    if pieces and not traits_of(name).windowed:
+        raise InputError.at("--pieces", f"has no effect on {name}")
     neighbours = partial(wires, LinkGraph(machine), np.arange(machine.npus))
     try:
-        made = algorithms.get(name)(kind, machine.npus, size_bytes, PlanOptions(pieces, root=root, wires=neighbours))
+        made = make(kind, machine.npus, size_bytes, PlanOptions(pieces, root=root, wires=neighbours))
     except ValueError as error:
         raise InputError.at("--algorithm", str(error), found=name) from error
     if made.transfers and not made.multicast:

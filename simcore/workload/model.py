@@ -34,6 +34,9 @@ class CollectiveKind(StrEnum):
     BARRIER = "barrier"
 
 
+ROOTED = (CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER)
+
+
 SEND = "send"
 OPERATIONS = [
     (called, kind if kind == SEND else CollectiveKind(kind)) for called, kind in table(__file__, "operations.txt")

@@ -1,6 +1,9 @@
 """Options without effect: refused where the table says so, told where scripts of AICB have them."""
 
 import json
+import re
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,8 @@ SIMPLE = "cost simple --chip A100_40GB --n_layers 32 --d_model 4096"
 TRANSFORMER = "cost transformer --num_layers 24 --d_model 2048 --dataset_size 1e11 --batch_size 512"
 STEP = "--world_size 8 --global_batch 16 --seq_length 512 --num_layers 4 --hidden_size 512 --num_attention_heads 8"
 GPT, DEEPSPEED = f"generate megatron {STEP} --gpu_type H100", f"generate deepspeed {STEP} --gpu_type H100"
+
+BY_KIND = "collective", "schedule --topology ring8"
 
 
 def test_what_an_option_needs_is_a_parameter_of_its_command():
@@ -30,6 +35,9 @@ def test_what_an_option_needs_is_a_parameter_of_its_command():
         ("cost scaling --training_flop 1e24 --fixed", "--max_devices 100", "no --fixed"),
         ("cost failures --nodes 64 --mtbf 6334h --days 2", "--node-bandwidth 1GB/s", "--checkpoint-size, too"),
         ("generate collective --samples -o OUT", "--repeat 2", "no --samples"),
+        (TRANSFORMER, "--net_precision_bytes 4", "--cluster_flop_rate or --wan_bandwidth, too"),
+        ("replay docs/traces", "--tokens 500", "--scale or --fuse"),
+        *((f"generate {made} -o OUT --kind all_reduce", "--root 3", "--kind broadcast") for made in BY_KIND),
         ("run --workload dlrm --topology ring64", "--ranks 0", "--output or --timeline, too"),
     ],
 )
@@ -39,6 +47,37 @@ def test_an_option_that_belongs_to_another_is_refused_alone(command, option, exp
     told = capsys.readouterr().err
     assert f"{option.split()[0]}: error: has no effect here" in told
     assert f"expected: {expected}" in told
+    assert not [*tmp_path.iterdir()]
+
+
+CONVERT = {
+    "--npus": "8", "--iterations": "2", "--kineto": "w.0.et", "--rank": "1", "--native": "", "--topology": "ring8",
+    "--policy": "fifo", "--num-dims": "2", "--npu-frequency": "500", "--comm-groups": "w.0.et", "--compat": "chakra",
+}  # fmt: skip
+SOURCES = [f"workloads/resnet50_data_parallel.txt made{native}" for native in ("", " --native --npus 4")]
+SOURCES += ["w made", "w made --to param", "w.0.et made.et", "w.0.et made.json"]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_an_option_of_a_conversion_changes_what_is_written_or_is_refused(source, capsys, tmp_path, monkeypatch):
+    (tmp_path / "workloads").symlink_to(Path("workloads").resolve())
+    monkeypatch.chdir(tmp_path)
+    assert main(["convert", "workloads/dlrm.txt", "w", "--npus", "2"]) == 0
+
+    def written(*options):
+        for file in tmp_path.glob("made*"):
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+        status = main(["convert", *source.split(), *options])
+        made = {path: path.read_bytes() for path in tmp_path.rglob("*") if "made" in str(path) and path.is_file()}
+        return status, made, capsys.readouterr().err
+
+    status, plain, _ = written()
+    assert status == 0
+    for option, value in CONVERT.items():
+        if option not in source:
+            status, made, told = written(option, *value.split())
+            refused = status == 2 and not made and re.search("has no effect|counts no cycles", told)
+            assert refused or made != plain, option
 
 
 def given(command, *options, capsys):

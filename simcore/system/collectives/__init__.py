@@ -4,7 +4,6 @@ from simcore.system.collectives import rounds, synthesised, trees  # noqa: F401 
 from simcore.system.collectives.registry import (
     EVERYBODY,
     NCCL,
-    ROOTED,
     Algorithm,
     PlanOptions,
     Traits,
@@ -13,6 +12,7 @@ from simcore.system.collectives.registry import (
     native,
     traits_of,
 )
+from simcore.workload.model import ROOTED
 
 __all__ = [
     "EVERYBODY", "NCCL", "ROOTED", "Algorithm", "PlanOptions", "Traits", "algorithms", "collective", "native",

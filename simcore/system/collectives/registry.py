@@ -63,7 +63,6 @@ EVERYBODY = (
     CollectiveKind.ALL_TO_ALL,
 )
 """Those in which all ranks do alike; the others have a root."""
-ROOTED = (CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER)
 
 
 class Traits(Struct, frozen=True):

@@ -10,9 +10,9 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from simcore.system.collectives.registry import ROOTED, PlanOptions, collective, native
+from simcore.system.collectives.registry import PlanOptions, collective, native
 from simcore.system.plans.plan import Plan, Round, Switch, Transfer, backwards
-from simcore.workload.model import CollectiveKind
+from simcore.workload.model import ROOTED, CollectiveKind
 
 MOST_TRANSFERS = 1 << 18
 PIECES_PER_RANK, MOST_PIECES = 2, 1 << 16  # of a chain; on many ranks fewer each

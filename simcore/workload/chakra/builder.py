@@ -18,7 +18,7 @@ from simcore.units import parse_bytes, parse_ns
 from simcore.workload.chakra import json_form, writer
 from simcore.workload.chakra.reader import of_ranks
 from simcore.workload.chakra.schema import CommType
-from simcore.workload.model import CollectiveKind, GraphSet, NodeKind
+from simcore.workload.model import ROOTED, CollectiveKind, GraphSet, NodeKind
 
 Npus = int | Collection[int] | None
 MOST = (1 << 62) - 1  # of a number in a trace
@@ -103,6 +103,8 @@ class GraphBuilder:
         attributes: dict[str, Any] = {"is_cpu_op": False, **said}
         ranks = self._ranks(on)
         if root is not None:
+            if kind not in ROOTED:
+                raise InputError.at("root", "has no effect here", expected=", ".join(ROOTED), found=f"an {kind}")
             attributes["root"] = self._npu("root", root)
             if root not in ranks:
                 raise InputError.at("root", "not in the collective", expected=f"one of {list(ranks)}", found=str(root))

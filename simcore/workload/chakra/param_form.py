@@ -22,7 +22,7 @@ from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType
 from simcore.workload.chakra.summary import finish_times
 from simcore.workload.kineto import ELEMENT_BYTES
-from simcore.workload.model import ALL_DIMENSIONS, SEND, CollectiveKind, Graph, GraphSet, NodeKind, kind_of
+from simcore.workload.model import ALL_DIMENSIONS, ROOTED, SEND, CollectiveKind, Graph, GraphSet, NodeKind, kind_of
 from simcore.workload.order import waiting_order
 
 Entry = dict[str, Any]
@@ -150,7 +150,6 @@ NAMES = {
 }
 GATHERS = {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER}
 SCATTERS = {CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER}
-ROOTED = {CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER}
 DTYPES = {2: "bfloat16", 1: "byte"}
 
 

@@ -76,6 +76,7 @@ def test_a_message_takes_its_way_and_a_receiver_waits_for_it():
         (lambda graph: graph.compute(operations="many"), ["operations", "many"]),
         (lambda graph: graph.collective(["all_reduce"]), ["no such collective"]),
         (lambda graph: graph.collective("broadcast", 8, on=[0, 1], root=2), ["root", "[0, 1]", "2"]),
+        (lambda graph: graph.collective("all_reduce", 8, root=1), ["root", "has no effect here", "broadcast, reduce"]),
         (lambda graph: graph.send("a", 1, 5), ["src", "0 to 7", "'a'"]),
         (lambda graph: graph.send(0, 1, 5, tag="a"), ["tag", "'a'"]),
         (lambda _: simcore.graph("x"), ["npus", "'x'"]),

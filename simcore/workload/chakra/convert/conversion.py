@@ -18,6 +18,7 @@ from simcore.workload.chakra.pytorch_form import is_host_trace
 
 Files = dict[Path, bytes]
 JSON = (".json", ".json.gz")
+FLEXFLOW = b"digraph taskgraph"
 ENDINGS = (".et", ".et.gz", *JSON)
 CYCLES_PER_MHZ = 1_000_000  # of one of FlexFlow's units, which Chakra's converter takes for seconds
 
@@ -53,20 +54,25 @@ class Options(Struct, frozen=True):
 
 def convert(source: str, target: str, options: Options) -> Files:
     """Path -> content of every file that converting `source` makes; InputError when it cannot be converted."""
-    return _maker(source)(source, target, options)
+    return source_of(source).make(source, target, options)
 
 
-def is_text(source: str) -> bool:
-    """Whether a source is taken for a text workload."""
-    return _maker(source) is _from_text
+class Source(Struct, frozen=True):
+    """A kind of source: its `name`, the options that change something for it, what converts and what recognises it."""
+
+    name: str
+    takes: tuple[str, ...]
+    make: Callable[[str, str, Options], Files]
+    recognise: Callable[[str, bytes], bool] = lambda source, data: True
 
 
-def _maker(source: str) -> Callable[[str, str, Options], Files]:
+def source_of(source: str) -> Source:
+    """What a source is taken for; what nothing recognises is a text workload."""
     path = Path(source)
     if path.is_dir() or not path.exists():
-        return _trace_set if reader.is_trace(source) else _from_text
+        return TRACES if reader.is_trace(source) else TEXT
     data = reader.content(path)
-    return next((make for recognise, make in SOURCES if recognise(source, data)), _from_text)
+    return next(kind for kind in SOURCES if kind.recognise(source, data))
 
 
 def _from_trace(source: str, target: str, options: Options) -> Files:
@@ -82,6 +88,8 @@ def _from_trace(source: str, target: str, options: Options) -> Files:
 def _formed(data: bytes, source: str, target: str, options: Options) -> bytes:
     """A trace of today's schema in the form that the name of its file asks for."""
     if not target.endswith(JSON):
+        if options.compat:
+            raise InputError.at("--compat", "has no effect on traces", expected="a target that ends in .json")
         return data
     return (json_form.to_jsonizer(data) if options.compat else json_form.to_json(data, source)).encode()
 
@@ -126,9 +134,13 @@ def _ranks(prefix: str, contents: list[bytes]) -> Files:
     return {Path(f"{prefix}.{rank}.et"): data for rank, data in enumerate(contents)}
 
 
-SOURCES: list[tuple[Callable[[str, bytes], bool], Callable[[str, str, Options], Files]]] = [
-    (lambda source, data: reader.is_trace(source) or json_form.is_json(data), _from_trace),
-    (lambda source, data: data[:200].lstrip().startswith(b"digraph taskgraph"), _from_flexflow),
-    (lambda source, data: is_host_trace(data), _from_pytorch),
-]
-"""Kinds of sources: how to recognise one, how to convert it; what none of them knows is a text workload."""
+TEXT = Source(
+    "a text workload", ("npus", "iterations", "native", "topology", "policy", "num_dims", "compat"), _from_text
+)
+TRACES = Source("a set of traces", ("compat",), _trace_set)
+SOURCES = (
+    Source("a trace", ("compat",), _from_trace, lambda at, data: reader.is_trace(at) or json_form.is_json(data)),
+    Source("FlexFlow's graph", ("compat",), _from_flexflow, lambda _, data: data[:200].lstrip().startswith(FLEXFLOW)),
+    Source("PyTorch's host trace", ("kineto", "rank", "compat"), _from_pytorch, lambda _, data: is_host_trace(data)),
+    TEXT,
+)
