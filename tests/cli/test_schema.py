@@ -24,9 +24,12 @@ CALLS = {
     "topology cost h100_fat_tree": "network-cost",
     "generate collective --kind all_reduce --bytes 1MiB -o one.et": "written",
     "trace info one.et": "trace",
+    "generate synthetic --from one.et -o like": "synthesis",
     "trace summary dlrm": "workload",
     "data list": "data",
     "cost transformer --num_layers 96 --d_model 12288 --dataset_size 3e11": "transformer",
+    "cost simple --chip A100_40GB --n_layers 32 --d_model 4096": "simple",
+    "cost simple --variant head --chip_type H100 --n_layers 32 --d_model 4096": "simple",
     "cost scaling --training-flop 1e25 --max-devices 1000": "scaling",
     "cost failures --nodes 8 --mtbf '6334 h' --days 1 --runs 2": "failures",
     "predict --model gpt-7.5b --cluster selene --accelerators 8 --tp 8 --seq 2048 --global-batch 8": "predict",
@@ -80,5 +83,6 @@ def test_a_document_is_of_its_published_type(call, said):
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_type_is_published(name, capsys):
+    assert name in CALLS.values()
     assert main(["schema", name, "--json"]) == 0
     assert {"$ref", "type"} & json.loads(capsys.readouterr().out).keys()
