@@ -182,6 +182,11 @@ def test_the_readme_shows_an_error_as_it_is():
     assert {line.strip() for line in shown[1:3]} <= set(lines)
 
 
+def test_the_page_of_kernels_counts_its_tables():
+    tables = json.loads(Path("simcore/compute/measured/tables/index.json").read_text())
+    assert f"It ships {len(tables)} tables" in text("docs/kernels.md")
+
+
 def test_the_readme_counts_the_cases_that_are_compared():
     compared = [case for case in json.loads(shared("oracle", "astra1.json").read_text())["cases"] if usable(case)]
     drawn = sum(case["note"].startswith("random") for case in compared)
