@@ -187,7 +187,7 @@ class RunOptions(Options):
         (), texts, "compute=lognormal:0.02, links=normal:0.01", "WHAT=KIND:WIDTH", told=True
     )
     seed: int | None = _noise(
-        None, lambda value: None if value is None else seed(value), "Of the jitter; default 0.", "N", told=True
+        None, lambda value: None if value is None else seed(value), "Of jitter and random places (0).", "N", told=True
     )
     runs: int = _noise(1, count, "With jitter: so many seeds, and mean, p5, p95 of their times.", "N")
     fault: tuple[str, ...] = _noise(

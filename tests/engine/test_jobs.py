@@ -82,6 +82,16 @@ def test_jobs_that_share_no_link_do_not_change_each_other(data):
         assert not any(outcome.lost_to_ns.values())
 
 
+def test_a_seed_that_is_given_goes_before_that_of_the_file(tmp_path):
+    file, jobs = tmp_path / "jobs.yaml", "topology: ring64\njobs: [{workload: dlrm, npus: 4, place: random}]\n"
+
+    def placed_with(text, **given):
+        file.write_text(text)
+        return simcore.run_jobs(file, **given).to_dict()["jobs"][0]["npus"]
+
+    assert placed_with(f"seed: 1\n{jobs}", seed=3) == placed_with(f"seed: 3\n{jobs}") != placed_with(jobs)
+
+
 def test_a_job_that_starts_when_the_other_is_done_loses_nothing():
     jobs = [Job("a", message(10**6), 2), Job("b", message(10**6), 2, start_ns=2 * 10**6)]
     assert {outcome.slowdown for outcome in outcomes(jobs, [(0, 1), (2, 3)], dumbbell(2))} == {1.0}
