@@ -100,7 +100,7 @@ _ALSO = {kind: others for kind, *others in table(__file__, "spelled.txt")}
 def _spelt(kind: str) -> re.Pattern[str]:
     """A kind's name as a word, its letters and numbers together or apart."""
     parts = re.findall(r"[A-Z]+|[a-z]+|\d+", kind)
-    return re.compile(rf"(?<![a-z0-9]){r'[ _-]*'.join(parts)}(?![a-z0-9])", re.IGNORECASE)
+    return re.compile(rf"(?<![a-z0-9]){r'[ _(-]*'.join(parts)}(?![a-z0-9])", re.IGNORECASE)
 
 
 _SPELLINGS = [(_spelt(said), kind) for kind in dict.fromkeys(_KINDS.values()) for said in (kind, *_ALSO.get(kind, ()))]
@@ -126,7 +126,7 @@ def accelerator(name: str) -> Accelerator:
     name, *stated = name.split("@")
     if stated:
         return _stated_otherwise(accelerator(name), stated)
-    if part := _PART.search(name):
+    if not recognised(name) and (part := _PART.search(name)):
         message, whole = "a part of an accelerator is not known by itself", "whole accelerators, and how many these are"
         raise InputError.at(name, message, expected=whole, found=part[0])
     found = recognised(name)
@@ -168,7 +168,7 @@ def recognised(device: str) -> Accelerator | None:
     """The preset that a vendor, a driver or a publication means by a device; None where it names none.
 
     Of several boards of a kind the one in the form and with the memory that it says, else the usual one; a part of one
-    (a GCD, a MIG slice) is none.
+    (a tile, a MIG slice) is none unless it stands in the table.
 
     >>> recognised("NVIDIA A100-SXM4-40GB").name, recognised("H100 SXM5 80GB").name, recognised("NVIDIA K80")
     ('A100-SXM-40GB', 'H100-SXM-80GB', None)
@@ -177,7 +177,9 @@ def recognised(device: str) -> Accelerator | None:
     """
     device = device.replace("_", " ")
     said = ((len(found[0]), kind) for spelling, kind in _SPELLINGS if (found := spelling.search(device)))
-    kind, forms = "" if _PART.search(device) else max(said, default=(0, ""))[1], _forms(device)
+    kind, forms = max(said, default=(0, ""))[1], _forms(device)
+    if (part := _PART.search(device)) and part[0].lower().rstrip("s") not in kind.lower():
+        return None
     alike = [one for name, one in _TABLE.items() if _KINDS[name] == kind]
 
     def fit(one: Accelerator) -> tuple[bool, bool, bool]:
