@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:  # a process of its own, which makes many objects and hardly any that refer to each other
         gc.set_threshold(100_000)
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # one for each core would wait in a loop
+        os.environ["MPLBACKEND"] = "agg"  # no window is opened, and Matplotlib refuses names that it does not know
         if isinstance(sys.stdout, io.TextIOWrapper):  # on Windows a pipe may take the letters of one country only
             sys.stdout.reconfigure(errors="backslashreplace")
     debug = "--debug" in words
