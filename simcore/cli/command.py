@@ -90,6 +90,8 @@ class Command(click.Command):
             emit({"schema": "simcore.written/1", "written": [str(path) for path in written]}, "")
         for line in _told(written):
             note(line)
+        for line in _left(written) if ctx.meta.get("simcore.force") else ():
+            warn(line)
         return status
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -255,6 +257,7 @@ def _words(value: object) -> tuple[str, ...]:
 
 
 _MANY = 4  # files of one folder: the first and the last are named
+_TRACE, _GROUPS = re.compile(r"(.*\.|)\d+(\.e[tg](?:\.gz)?|\.json(?:\.gz)?)"), library.GROUPS.removeprefix(".")
 
 
 def _told(written: list[Path]) -> Iterator[str]:
@@ -263,11 +266,33 @@ def _told(written: list[Path]) -> Iterator[str]:
     for path in written:
         folders[path.parent].append(path)
     for paths in folders.values():
-        more = "".join(f", {path.name}" for path in paths[1:])
-        yield f"written: {paths[0]}" + (more if len(paths) < _MANY else f" to {paths[-1].name}, {len(paths)} files")
+        yield f"written: {_named(paths)}"
     for suffix, how in library.table(__file__, "opened.txt") if written else ():
         if found := [path for path in written if path.name.endswith(suffix)]:
             yield f"open {found[0]} {how}"
+
+
+def _named(paths: list[Path]) -> str:
+    """Files of one folder."""
+    more = "".join(f", {path.name}" for path in paths[1:])
+    return f"{paths[0]}" + (more if len(paths) < _MANY else f" to {paths[-1].name}, {len(paths)} files")
+
+
+def _left(written: list[Path]) -> Iterator[str]:
+    """What an earlier set left beside the traces that replace it, where whoever reads them takes it for a part."""
+    sets = {found: found[:2] for path in written if (found := _set_of(path))}
+    for one, (folder, prefix) in sets.items():
+        others = (path for path in folder.iterdir() if path not in written)
+        left = [path for path in others if _set_of(path) == one or path.name == prefix + _GROUPS]
+        if left:
+            shown = _named(sorted(left, key=lambda path: (len(path.name), path.name)))
+            yield f"there before, and read as one set with what was written: {shown}"
+
+
+def _set_of(path: Path) -> tuple[Path, str, str] | None:
+    """Folder and name, but for the rank, of a trace of a set; None of another file."""
+    found = _TRACE.fullmatch(path.name)
+    return (path.parent, found[1], found[2]) if found else None
 
 
 def emit(document: Mapping[str, object], shown: str | Callable[[], str]) -> None:

@@ -239,6 +239,19 @@ def test_an_input_is_never_overwritten(force, tmp_path, capsys):
     assert (tmp_path / "net.json").read_text() == (tmp_path / "out" / "report.json").read_text() == NET
 
 
+@pytest.mark.parametrize("force", ["", " --force"])
+def test_what_an_earlier_set_leaves_beside_the_one_that_replaces_it_is_told(force, tmp_path, capsys):
+    """Whoever reads the set takes it for a part."""
+    text = Path("workloads/dlrm.txt").absolute()
+    assert main(f"convert {text} {tmp_path}/w --npus 9".split()) == 0
+    for name in ("w.groups.json", "v.30.et", "w.31.json", "w.et"):
+        (tmp_path / name).write_bytes(b"")
+    capsys.readouterr()
+    assert main(f"convert {text} {tmp_path}/w --npus 7{force}".split()) == (0 if force else 2)
+    told = f"warning: there before, and read as one set with what was written: {tmp_path}/w.7.et, w.8.et, w.groups.json"
+    assert (told in capsys.readouterr().err.splitlines()) == bool(force)
+
+
 @pytest.mark.parametrize("option", ["--timeline {}/there.svg", "--links {}/there.svg", "-o {}"])
 def test_what_is_there_is_refused_before_the_simulation(option, tmp_path, capsys, monkeypatch):
     (tmp_path / "there.svg").write_text("mine")
