@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import partial
 from os import PathLike
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from simcore.errors import InputError, closest, wrong
 
@@ -19,6 +19,7 @@ LEAST_FACTOR, MOST_FACTOR = 1e-12, 1e30  # no product of a few factors leaves th
 MOST_SEED = 2**62
 ROWS, TRACES = "text workloads", "traces"
 
+Number = TypeVar("Number", int, float)
 Reader = Callable[[Any], Any]
 """A value as it was given -> what it means; ValueError says what is expected."""
 
@@ -26,12 +27,11 @@ Reader = Callable[[Any], Any]
 def whole(value: Any, least: int, most: int | None = None) -> int:
     """A whole number in a range."""
     text = str(value)
-    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 and not isinstance(value, bool) else -1
+    digits = text.isascii() and text.isdecimal() and not isinstance(value, bool)
+    number = int(text.lstrip("0")[:20] or 0) if digits else -1  # more digits are as much too many
     if isinstance(value, float) and value.is_integer():
         number = int(value)
-    if not least <= number <= (MOST_SEED if most is None else most):
-        raise ValueError(f"a whole number {_range(least, most)}")
-    return number
+    return _within(number, least, most, MOST_SEED, "a whole number")
 
 
 def number(value: Any, least: float, most: float | None = None) -> float:
@@ -41,15 +41,17 @@ def number(value: Any, least: float, most: float | None = None) -> float:
         number = math.nan if isinstance(value, bool) or not text.isascii() or "_" in text else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not least <= number <= (MOST_FACTOR if most is None else most):
-        raise ValueError(f"a number {_range(least, most)}")
-    return number
+    return _within(number, least, most, MOST_FACTOR, "a number")
 
 
-def _range(least: float, most: float | None) -> str:
-    if 0 < least < 1:
-        return "above 0" + ("" if most is None else f", at most {most:,}")
-    return f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
+def _within(number: Number, least: float, most: float | None, usual: float, what: str) -> Number:
+    """The number; ValueError for one outside of a range, whose end is told where there is one or it is passed."""
+    if least <= number <= (usual if most is None else most):
+        return number
+    end = usual if most is None and number > usual else most
+    if 0 < least < 1 and not 0 < number < least:
+        raise ValueError(f"{what} above 0" + ("" if end is None else f", at most {end:,}"))
+    raise ValueError(f"{what} of at least {least:,}" if end is None else f"{what} from {least:,} to {end:,}")
 
 
 count = partial(whole, least=1, most=MOST_COUNT)

@@ -1,5 +1,6 @@
 """The Python face of `simcore run`: what it refuses and what it says then; what it takes."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from simcore.cli import main
 from simcore.engine.settings import parse_straggler, straggler_factors
 from simcore.errors import DeadlockError, InputError
 from simcore.network.topology.model import Dimension, Topology
+from simcore.options import factor, seed
 from simcore.report.document import ReportDocument
 from simcore.workload.chakra import writer
 from simcore.workload.model import Layer, NodeKind, Phase, Workload
@@ -232,6 +234,20 @@ def test_nothing_but_a_name_or_a_path_is_loaded(given):
         load_topology(given)
     with pytest.raises(InputError, match="--workload: error: this is no workload"):
         load_workload(given)
+
+
+OUTSIDE = st.one_of(st.floats(-1e300, 0), st.floats(1e-300, 9e-13), st.floats(1.1e30, 1e300))
+
+
+@given(OUTSIDE, st.integers(2**62 + 1, 10**40))
+def test_what_is_out_of_a_range_is_told_the_end_that_it_passes(value, large):
+    """Of 1e39 it said "a number above 0", as of 1e-300; of a large seed "a whole number of at least 0"."""
+    end = "above 0, at most 1e+30" if value > 1 else "above 0" if value <= 0 else "of at least 1e-12"
+    with pytest.raises(ValueError, match=f"a number {re.escape(end)}$"):
+        factor(value)
+    with pytest.raises(ValueError, match="a whole number from 0 to 4,611,686,018,427,387,904"):
+        seed(str(large))
+    assert seed("0" * 30 + "7") == 7
 
 
 def test_files_of_options_may_be_paths(tmp_path):
