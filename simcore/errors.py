@@ -142,17 +142,17 @@ class Problems:
             raise InputError([*self.found, *(one for one in ended_by if one not in self.found)]) from error
 
 
-def closest(name: str, candidates: Iterable[str]) -> str:
-    """A hint naming what exists, the nearest first.
+def closest(name: object, candidates: Iterable[str]) -> str:
+    """A hint naming what exists, the nearest to what was given first.
 
     >>> closest("Rng", ["Switch", "Ring"])
     "did you mean 'Ring'? one of: Ring, Switch"
     """
-    known = sorted(set(candidates))
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    known, text = sorted(set(candidates)), str(name)
+    near = difflib.get_close_matches(text, known, n=1, cutoff=0.5)
     if not near:
         folded = {candidate.lower(): candidate for candidate in known}
-        near = [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)]
+        near = [folded[match] for match in difflib.get_close_matches(text.lower(), folded, n=1, cutoff=0.5)]
     more = f" and {len(known) - MOST_NAMED:,} more" if len(known) > MOST_NAMED else ""
     there = f"one of: {', '.join(known[:MOST_NAMED])}{more}" if known else "there are none"
     return f"did you mean '{near[0]}'? {there}" if near else there

@@ -56,8 +56,9 @@ class Registry(Generic[T]):
 
     def get(self, name: str) -> T:
         """The entry called `name`; InputError names what exists and what is close."""
-        if name not in self._entries:
-            raise InputError.at(name, f"no such {self.kind}", expected=closest(name, self._entries), found=repr(name))
+        if name not in self.names():
+            expected = closest(name, self._entries)
+            raise InputError.at(str(name), f"no such {self.kind}", expected=expected, found=repr(name))
         return self._entries[name]
 
     def names(self) -> list[str]:

@@ -236,6 +236,15 @@ def test_nothing_but_a_name_or_a_path_is_loaded(given):
         load_workload(given)
 
 
+@pytest.mark.parametrize("name", [None, 3, ["native"], "nativ"])
+def test_what_is_no_name_of_a_table_or_a_profile_is_told_with_those_there_are(name):
+    """None and numbers were TypeErrors."""
+    with pytest.raises(InputError, match=r"no such profile\n.*one of: astra-sim-1.0"):
+        load_topology("ring8", profile=name)
+    with pytest.raises(InputError, match=r"no such table\n.*one of: dims, events"):
+        run("micro_all_reduce", "ring8").to_pandas(name)
+
+
 OUTSIDE = st.one_of(st.floats(-1e300, 0), st.floats(1e-300, 9e-13), st.floats(1.1e30, 1e300))
 
 

@@ -60,8 +60,8 @@ def columns_of(document: ReportDocument, table: str) -> Mapping[str, object]:
         "iterations": document["iterations"],
         "what_would_help": document.get("what_would_help", ()),
     }
-    if table not in tables:
-        raise InputError.at(table, "no such table", expected=closest(table, TABLES), found=repr(table))
+    if table not in [*tables]:
+        raise InputError.at(str(table), "no such table", expected=closest(table, TABLES), found=repr(table))
     rows = tables[table]
     return {key: [row[key] for row in rows] for key in (rows[0] if rows else ())}
 
