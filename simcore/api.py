@@ -101,12 +101,14 @@ def load_workload(
     Raises
     ------
     InputError
-        If there is no such file or something in it is wrong; it lists every problem with its place.
+        If a file is not there or wrong, or an argument is for another kind; it lists every problem with its place.
     """
     from simcore.workload.chakra.reader import count_ranks
 
     path = _find_workload(path_of("workload", name_or_path))
-    asked = RunOptions.of({"dialect": dialect, "comm_groups": comm_groups or library.groups_of(path)})
+    asked = RunOptions.of({"dialect": dialect, "comm_groups": comm_groups})
+    if idle := [*_idle(asked, None, ROWS if _has_rows(path) else TRACES)]:
+        raise InputError.at(str(path), idle[0])
     return _read_workload(path, npus or count_ranks(path), asked).content
 
 
@@ -283,8 +285,7 @@ def play(
     found = _find_workload(str(workload))
     if _is_wafer(found):
         return _run_wafer(found, (str(workload), place, str(system or "")), machine, rules, asked)
-    if not asked.comm_groups:
-        asked = replace(asked, comm_groups=library.groups_of(found))
+    asked = replace(asked, comm_groups=asked.comm_groups or library.groups_of(found))
     source = _read_workload(found, machine.npus, asked)
     return _run(source, str(workload), machine, place, str(system or ""), rules, asked)
 

@@ -259,6 +259,14 @@ def test_what_is_out_of_a_range_is_told_the_end_that_it_passes(value, large):
     assert seed("0" * 30 + "7") == 7
 
 
+def test_what_changes_nothing_of_a_workload_is_not_loaded(tmp_path):
+    with pytest.raises(InputError, match="--comm-groups changes nothing: it is for traces"):
+        load_workload("dlrm", comm_groups="no such file")
+    graph(2).save(tmp_path / "t")
+    with pytest.raises(InputError, match="--dialect changes nothing: it is for text workloads"):
+        load_workload(tmp_path / "t", dialect="simai")
+
+
 def test_files_of_options_may_be_paths(tmp_path):
     builder = graph(8)
     builder.collective("all_reduce", "1 MiB", on=range(4))
