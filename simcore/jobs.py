@@ -19,7 +19,7 @@ from simcore.library import resolve
 from simcore.network.faults import parse_faults
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
-from simcore.options import RunOptions, spelled
+from simcore.options import RunOptions, SimaiOptions, spelled
 from simcore.profiles import profiles
 from simcore.progress import meter
 from simcore.report.jobs import SCHEMA, JobRow, JobsDocument, PlacementRow, SharedLinkRow
@@ -104,6 +104,9 @@ def play_jobs(
     for option, _ in asked.changed():
         if option.name not in TAKEN:
             raise InputError.at(spelled(option.name), "does not go with several jobs")
+    if asked.profile in SimaiOptions.profiles:
+        message = f"profile {asked.profile} has closed forms and simulates nothing, so that no job meets another"
+        raise InputError.at("--profile", message, expected=f"one of: {', '.join(profiles)}", found=repr(asked.profile))
     where, rules = resolve(path, "workloads"), profiles.get(asked.profile)
     file = read_jobs(where, program)  # a shipped text is told as one
     machine = _meant(topology, file.topology, partial(machine_of, profile=asked.profile))

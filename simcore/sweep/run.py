@@ -23,7 +23,7 @@ from simcore.sweep.study import SHELVES, SLOWDOWN, Configuration, steps
 from simcore.system import config
 from simcore.workload.jobs import named_by
 
-INPUTS = ("workload", "topology", "system", "comm_groups", "remote_memory")
+INPUTS = ("workload", "topology", "system", "comm_groups", "remote_memory", "busbw")
 SPECIFICATION_SUFFIXES = (".yaml", ".yml")
 
 
@@ -139,7 +139,7 @@ def execute(task: Task) -> Row:
 def _figures(arguments: dict[str, Any]) -> dict[str, int | float]:
     document = simcore.run(**arguments).to_dict()
     shares = cast("dict[str, int]", document["breakdown"])
-    price = network_usd(simcore.load_topology(arguments["topology"]))
+    price = network_usd(simcore.load_topology(arguments["topology"])) if "topology" in arguments else {}
     of_runs = document["noise"]["time_ns"] if arguments.get("runs", 1) > 1 else {}
     spread = {f"{name}_time_ns": time_ns for name, time_ns in of_runs.items()}
     return {"npus": document["npus"], "time_ns": document["time_ns"], **shares, **price, **spread}

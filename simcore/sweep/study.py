@@ -21,7 +21,7 @@ import numpy as np
 from simcore.documents import Node, read
 from simcore.errors import InputError, Problems
 from simcore.library import Shelf, resolve
-from simcore.options import RunOptions, count, factor
+from simcore.options import RunOptions, SimaiOptions, count, factor
 
 FIGURES = ("npus", "time_ns", "compute_ns", "overlapped_ns", "exposed_comm_ns", "idle_ns", "network_usd")
 """Figures of a row: docs/report.md defines them (`breakdown` of rank 0); docs/topologies.md what a network costs."""
@@ -35,8 +35,9 @@ Configuration = dict[str, Any]
 
 INPUTS = ("workload", "topology", "system")
 SHELVES: dict[str, Shelf] = {"workload": "workloads", "topology": "topologies"}
-NUMBERS = {option.name: option.metadata["read"] for read in (count, factor) for option in RunOptions.named(read=read)}
-OPTIONS = (*INPUTS, *(option.name for option in fields(RunOptions) if option.metadata["group"] != "Output"))
+FIELDS = {option.name: (kind, option.metadata) for kind in (RunOptions, SimaiOptions) for option in fields(kind)}
+NUMBERS = {name: about["read"] for name, (_, about) in FIELDS.items() if about["read"] in (count, factor)}
+OPTIONS = (*INPUTS, *(name for name, (_, about) in FIELDS.items() if about["group"] != "Output"))
 """The keyword arguments of `simcore.run` that change figures."""
 
 _PART = re.compile(r"(topology|workload|system|remote_memory)((?:\.[^.\[\]\s]+|\[\d+\])+)")
@@ -70,7 +71,7 @@ def value(name: str, node: Node) -> Any:
         return node.text()
     if name in OPTIONS:
         try:
-            read = RunOptions.read(name, node.value)
+            read = FIELDS[name][0].read(name, node.value)
         except InputError as error:
             expected = error.problems[0].expected
             node.problem(f"{node.name} must be {expected}", expected=expected)

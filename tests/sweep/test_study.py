@@ -1,4 +1,5 @@
 import inspect
+from dataclasses import fields
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from simcore import api
 from simcore.errors import InputError
+from simcore.options import SimaiOptions
 from simcore.sweep.run import replaced, tasks
 from simcore.sweep.study import OPTIONS, Choice, Range, grid, random, read_study, steps
 
@@ -29,9 +31,11 @@ def problems(folder, text):
 
 
 def test_the_options_are_the_arguments_of_run_but_those_that_change_no_figure():
-    assert {*OPTIONS, "link_times", "what_would_help", "explain_profile", "power"} == set(
+    closed = {option.name for option in fields(SimaiOptions)}
+    assert {*OPTIONS, "link_times", "what_would_help", "explain_profile", "power"} - closed == set(
         inspect.signature(api.run).parameters
     )
+    assert closed <= {*OPTIONS}
 
 
 @given(AXES)

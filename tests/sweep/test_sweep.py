@@ -28,6 +28,7 @@ grid:
   topology: [ring8, dgx_a100_8]
   topology.bandwidth[0]: [25, 50, -1]
 """
+CLOSED = "HYBRID_TRANSFORMER model_parallel_NPU_group: 8\n1\nrow -1 1000 ALLREDUCE 8388608 0 NONE 0 0 NONE 0 0\n"
 ROOT = Path(__file__).parents[2]
 
 
@@ -442,6 +443,30 @@ def test_windows_locks_results_with_its_own_function(monkeypatch, tmp_path, take
     outcome = pytest.raises(InputError, match="another sweep") if taken else nullcontext()
     with (tmp_path / "rows").open("wb") as file, outcome:
         _lock(file.fileno(), tmp_path)
+
+
+def test_closed_forms_are_swept_as_they_are_run(tmp_path):
+    """Their bandwidths vary, from a file, too, whose content is part of the key; there is no network to pay."""
+    (tmp_path / "w.txt").write_text(CLOSED)
+    (tmp_path / "busbw.yaml").write_text("test\nTP:\nallreduce,: 100\n")
+    same = {"workload": str(tmp_path / "w.txt"), "gpus": 8}
+    drawn = {"gpu_type": ["H100"], "nic_bw": {"low": 10, "high": 20}}
+    study = {
+        "run": same,
+        "grid": {"profile": ["simai-1.6"], "nvlink_bw": [100, 200], "nic_bw": [48.5]},
+        "list": [{"profile": "simai-busbw", "busbw": str(tmp_path / "busbw.yaml")}],
+        "random": {"samples": 1, "values": {"profile": ["simai-1.6"], **drawn}},
+    }
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    rows = sweep(read_study(tmp_path / "study.yaml"), tmp_path / "results")
+    for row in rows:
+        assert row["error"] == ""
+        assert row["figures"]["time_ns"] == simcore.run(**row["options"]).time_ns
+        assert "network_usd" not in row["figures"]
+    assert rows[0]["figures"]["time_ns"] > rows[1]["figures"]["time_ns"]
+    (tmp_path / "busbw.yaml").write_text("test\nTP:\nallreduce,: 50\n")
+    keys = [task.key for task in tasks(read_study(tmp_path / "study.yaml").configurations)]
+    assert [row["key"] == key for row, key in zip(rows, keys, strict=True)] == [True, True, False, True]
 
 
 def test_files_of_jobs_are_swept_with_every_jobs_figures(tmp_path):
