@@ -14,7 +14,7 @@ from simcore.cost.systems import CLUSTERS, RUNS, Cluster, Host, Software, fabric
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problem, Problems, closest, wrong
 from simcore.model.effects import contradicting
-from simcore.model.plan import GRADIENT_BYTES, LINEAR, NAMES, OFFLOADED, ZERO_LEVELS, Plan, check
+from simcore.model.plan import GRADIENT_BYTES, LINEAR, NAMES, OFFLOADED, SPLIT_BY, ZERO_LEVELS, Plan, check
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Model, Weights
 from simcore.model.steps import Module
@@ -239,4 +239,5 @@ def check_size(cluster: Cluster, accelerators: int) -> None:
 
 
 # What the messages of `check` name by options of the generators, and by what of a model does not divide.
-_OPTIONS = NAMES["plan"] | {"num_attention_heads": "tp", "ffn_hidden_size": "tp", "num_experts": "ep"}
+_FIELDS = NAMES["plan"] | {option: NAMES["plan"][by] for option, by in SPLIT_BY.items()}
+_OPTIONS = {option: field.replace("_", "-") for option, field in _FIELDS.items()}

@@ -24,7 +24,7 @@ from simcore.generate.step import Step, contents_of_step
 from simcore.generate.traces import listed_step, write_set
 from simcore.model.layer import blocks, embedding, head
 from simcore.model.memory import held_parameters, kv_cache_bytes
-from simcore.model.plan import NAMES, Plan, check
+from simcore.model.plan import NAMES, SPLIT_BY, Plan, check
 from simcore.model.presets import model as named_model
 from simcore.model.rows import IDLE, Rows
 from simcore.model.shape import LayerKind, Model
@@ -58,7 +58,7 @@ class Serving:
     def workload(self, stage: int) -> Workload:
         """Rows of one rank of a stage for one step; InputError names the options that do not fit each other."""
         model, plan = self.model, self.plan
-        check(model, plan)
+        check(model, plan, SPLIT_BY)
         if stage >= plan.pp:
             expected = f"0 to {plan.pp - 1}"
             raise InputError.at("--pp_rank", "there is no such stage", expected=expected, found=str(stage))

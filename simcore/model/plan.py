@@ -446,6 +446,12 @@ OPTIONS = [
     Option(name, owner, field, None if least == "-" else int(least))
     for name, owner, field, least in table(__file__, "options.txt")
 ]
+SPLIT_BY = {
+    "num_attention_heads": "tensor_model_parallel_size",
+    "ffn_hidden_size": "tensor_model_parallel_size",
+    "num_experts": "expert_model_parallel_size",
+}
+"""What of a model ranks share -> the option that is to blame where it cannot be shared and no option says it."""
 _OWNERS = dict.fromkeys(option.owner for option in OPTIONS)
 NAMES = {owner: {one.name: one.field for one in OPTIONS if one.owner == owner} for owner in _OWNERS}
 """Whose fields -> options that say them, and the fields."""
@@ -563,5 +569,4 @@ def _refuse(rules: Iterable[Rule], words: Mapping[str, str] | None = None) -> No
         for broken, option, message, found in rules:
             if broken:
                 name = (words or {}).get(option, option)
-                place = Location(f"--{name.replace('_', '-') if words else name}")
-                problems.add(Problem(place, message, found=str(found), field=name))
+                problems.add(Problem(Location(f"--{name}"), message, found=str(found), field=name.replace("-", "_")))

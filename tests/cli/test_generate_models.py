@@ -99,7 +99,7 @@ def test_a_specification_with_a_wrong_key_says_where(tmp_path):
         (("megatron", *SMALL, *SPREAD, "--schedule", "dualpipe", "--format", "csv"), "--schedule"),
         (("megatron", *SMALL, *SPREAD, "--comp_filepath", "absent.txt"), "--comp_filepath"),
         (("inference", "DeepSeek-671B", "--compat", "aicb-2.1"), "CONFIG"),
-        (("inference", "gpt-13b", "--tensor_model_parallel_size", "3", "--world_size", "3"), "--num_attention_heads"),
+        (("inference", "gpt-13b", "--tensor_model_parallel_size", "3", "--world_size", "3"), "--tensor_model_parallel"),
         (("inference", "gpt-13b", "--tensor_model_parallel_size", "0"), "--tensor_model_parallel_size"),
     ],
 )
