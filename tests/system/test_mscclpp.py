@@ -33,7 +33,7 @@ def sync(name, *channels):
     return op(name, channel_ids=list(channels), channel_type="memory")
 
 
-def gpu(rank, size, inputs, blocks, *, buffers, semaphores=()):
+def gpu(rank, size, inputs, blocks, *, buffers, outputs=0, semaphores=()):
     """A rank with a memory channel to every other one, and one remote buffer of each kind of every other one."""
     peers = [peer for peer in range(size) if peer != rank]
     remote = [
@@ -42,7 +42,7 @@ def gpu(rank, size, inputs, blocks, *, buffers, semaphores=()):
     refs = [{"access_channel_type": "memory", "remote_buffer_ids": list(range(len(remote)))}]
     channels = [{"channel_type": "memory", "channel_ids": list(range(size - 1))}]
     return {
-        "id": rank, "input_chunks": inputs, "output_chunks": inputs, "scratch_chunks": 2 * size * inputs,
+        "id": rank, "input_chunks": inputs, "output_chunks": outputs, "scratch_chunks": 2 * size * inputs,
         "threadblocks": [
             {"id": number, "ops": ops, "channels": channels, "remote_buffer_refs": refs}
             for number, ops in enumerate(blocks)
@@ -64,7 +64,7 @@ def all_gather(size):
     for rank in range(size):
         puts = [op("put", [local("o", rank)], [there(number, rank)]) for number in every]
         ops = [sync("rlxsignal", *every), sync("rlxwait", *every), *puts, op("nop"), sync("signal", *every)]
-        gpus.append(gpu(rank, size, 1, [[*ops, sync("wait", *every)]], buffers="o"))
+        gpus.append(gpu(rank, size, 1, [[*ops, sync("wait", *every)]], buffers="o", outputs=size))
     return plan("allgather", gpus)
 
 
@@ -112,7 +112,7 @@ def read_reduce(size, *, shared=1):
             meet = [op("barrier", barrier_id=0, num_threadblocks=shared)] * (shared > 1)
             end = [sync("signal", *every), sync("wait", *every)] * first
             blocks.append([*ready, *meet, summed, *meet, *end])
-        gpus.append(gpu(rank, size, size, blocks, buffers="is"))
+        gpus.append(gpu(rank, size, size, blocks, buffers="is", outputs=size))
     return plan("allreduce", gpus)
 
 
@@ -232,6 +232,8 @@ def in_the_switch(made):
         ),
         (changed(all_gather(3), lambda made: made.pop("collective")), "no 'collective'"),
         (changed(all_gather(3), lambda made: made["gpus"][1].update(input_chunks=5)), "ranks have as much input"),
+        (changed(all_gather(3), lambda made: made["gpus"][1].update(output_chunks=1)), "not the output of this"),
+        (changed(read_reduce(3, shared=2), lambda made: made["gpus"][1].update(output_chunks=6)), "not the output of"),
         (changed(all_gather(3), lambda made: made.update(inplace="no")), "inplace must be true or false"),
         (
             changed(all_pairs_packets(3), lambda made: made["gpus"][1].update(scratch_chunks=2)),

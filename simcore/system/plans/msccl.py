@@ -128,14 +128,21 @@ def read_plan(root: Node) -> tuple[Claim, tuple[Transfer, ...]]:
     if parts > MOST_PARTS:
         raise _wrong(root["gpus"], "thread blocks share their work in too many ways", f"{MOST_PARTS} parts")
     inputs = gpus[0]["input_chunks"]
-    for other in (gpu["input_chunks"] for gpu in gpus if "input_chunks" in gpu):
-        if other.value != inputs.value:
-            raise _wrong(other, "ranks have as much input", expected=f"{inputs.value}, as rank 0")
     scratch = [gpu["scratch_chunks"].integer() * parts if "scratch_chunks" in gpu else 0 for gpu in gpus]
     in_place = root["inplace"].flag()
     program = Program(kind, len(gpus), inputs.integer(1) * parts, inputs.location, scratch, in_place=in_place)
+    _check_chunks(gpus, inputs.integer(), program.outputs // parts)
     program.play([block for rank, gpu in enumerate(gpus) for block in _Rank(program, parts, rank, gpu).blocks()])
     return program.proven(root["gpus"].location)
+
+
+def _check_chunks(gpus: list[Node], inputs: int, outputs: int) -> None:
+    """Ranks have the chunks of the first; of output as many as the collective leaves, 0 where none are told."""
+    for gpu in gpus:
+        if "input_chunks" in gpu and (said := gpu["input_chunks"]).value != inputs:
+            raise _wrong(said, "ranks have as much input", expected=f"{inputs}, as rank 0")
+        if "output_chunks" in gpu and (said := gpu["output_chunks"]).value not in (0, outputs):
+            raise _wrong(said, "not the output of this collective", expected=f"{outputs}, or 0")
 
 
 class _Rank:

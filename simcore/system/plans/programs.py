@@ -174,8 +174,8 @@ class Program:
             raise InputError.at(place, "chunks of the input do not fit the collective", expected=expected)
         self.per_rank = inputs if kind == CollectiveKind.ALL_GATHER else inputs // size
         sizes = {CollectiveKind.ALL_GATHER: inputs * size, CollectiveKind.REDUCE_SCATTER: self.per_rank}
-        outputs = sizes.get(kind, inputs)
-        ends = {"i": inputs, "o": outputs, "io": max(inputs, outputs)}
+        self.outputs = sizes.get(kind, inputs)
+        ends = {"i": inputs, "o": self.outputs, "io": max(inputs, self.outputs)}
         self._ends = [{**ends, "s": chunks} for chunks in scratch]
         self._messages: list[Message] = []
         self._lines: dict[int, dict[tuple[int, int], list[Message]]] = defaultdict(lambda: defaultdict(list))
