@@ -127,6 +127,11 @@ def test_traces_writes_a_file_per_core(wse, tmp_path):
         ("traces", ("--iter", "decode3"), "--iter"),
         ("traces", ("--tiling", "config.json"), "config.json:1:"),
         ("traces", ("--train",), "--train"),
+        ("nodes", ("--train", "--decode_len", "5"), "no --decode_len beside --train"),
+        ("nodes", ("--train", "--spec_dec", "1"), "no --spec_dec beside --train"),
+        ("nodes", ("--train", "--only_decode", "0"), "no --only_decode beside --train"),
+        ("nodes", ("--train", "--only_prefill", "1"), "no --only_prefill beside --train"),
+        ("nodes", ("--train", "--simplified_decode", "0"), "no --simplified_decode beside --train"),
     ],
 )
 def test_what_is_wrong_is_named(wse, command, words, named):

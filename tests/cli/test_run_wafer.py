@@ -13,7 +13,7 @@ from msgspec import structs
 from simcore.cli import main
 from simcore.generate.wse.files import HEADER, row, write_lines
 from simcore.generate.wse.settings import parse_layers
-from simcore.generate.wse.source import load
+from simcore.generate.wse.source import Source, load
 from tests.cli.test_generate_wse import MODEL, PHASE
 from tests.generate.test_wse_nodes import SYSTEMS
 from tests.generate.wse import SMALL, SMALL_LLAMA, job, rows, system
@@ -23,9 +23,9 @@ npus_count: [{0}, {1}]
 bandwidth: [100.0, 100.0]
 latency: [10.0, 10.0]
 """
-OPTIONS = "model_config: config.json, system_config: system.json, bsz: 8, prefill_len: 16, decode_len: 2"
+OPTIONS = "model_config: config.json, system_config: system.json, bsz: 8, prefill_len: 16"
 FILES = ("--model_config", "config.json", "--system_config", "system.json")
-SIZES = ("--bsz", "8", "--prefill_len", "16", "--decode_len", "2")
+SIZES = ("--bsz", "8", "--prefill_len", "16")
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def simcore(tmp_path, monkeypatch, capsys):
     (tmp_path / "wafer.yaml").write_text(WAFER.format(columns, rows))
     high, wide = PHASE["core_grid"]
     (tmp_path / "cores.yaml").write_text(WAFER.format(columns * wide, rows * high))
-    (tmp_path / "spec.yaml").write_text(f"generator: wse\noptions: {{{OPTIONS}}}\n")
+    (tmp_path / "spec.yaml").write_text(f"generator: wse\noptions: {{{OPTIONS}, decode_len: 2}}\n")
     (tmp_path / "train.yaml").write_text(f"generator: wse\noptions: {{{OPTIONS}, train: true}}\n")
 
     def run(*words):
@@ -55,14 +55,14 @@ def report(simcore, workload, *words, topology="wafer.yaml"):
     return json.loads(out)
 
 
-@pytest.mark.parametrize(("spec", "words"), [("spec.yaml", ()), ("train.yaml", ("--train",))])
+@pytest.mark.parametrize(("spec", "words"), [("spec.yaml", ("--decode_len", "2")), ("train.yaml", ("--train",))])
 def test_rows_and_their_specification_run_alike(simcore, spec, words):
     """Everything but the inputs is equal."""
     assert simcore("generate", "wse", "nodes", *FILES, *SIZES, *words, "-o", "out")[0] == 0
     made, read = report(simcore, spec), report(simcore, "out")
     assert made | {"inputs": read["inputs"]} == read
     assert read == report(simcore, "out/nodes") | {"inputs": read["inputs"]}
-    assert [step["tokens"] for step in made["wafer"]["steps"]] == ([8 * 16] if words else [8, 8])
+    assert [step["tokens"] for step in made["wafer"]["steps"]] == ([8 * 16] if "--train" in words else [8, 8])
 
 
 @given(data=st.data(), batch=st.integers(1, 13), prefill_len=st.integers(1, 5))

@@ -27,6 +27,7 @@ ELEMENT_BYTES = {"fp16": 2, "fp8": 1}
 # What an option is when it is not given; its type is that of the option. Files have none.
 DEFAULTS: dict[str, Any] = {name: json.loads(value) for name, value, _ in table(__file__, "options.txt")}
 FILES = ("model_config", "system_config", "routing", "expert_counts")
+OF_SERVING = ("decode_len", "spec_dec", "only_decode", "only_prefill", "simplified_decode")
 NEEDED = ("model_config", "system_config")
 MINIMUM = {name: int(least) for name, _, least in table(__file__, "options.txt") if least != "-"}
 
@@ -50,6 +51,9 @@ def made(options: Mapping[str, Any]) -> Iterator[Made]:
 def _phases(options: Mapping[str, Any]) -> list[str]:
     """Training alone, or the phases that the two flags leave."""
     if options["train"]:
+        for name in (name for name in OF_SERVING if options[name] != DEFAULTS[name]):
+            expected = f"no --{name} beside --train"
+            raise InputError.at(f"--{name}", "a training step is neither prefill nor decode", expected=expected)
         return ["train"]
     if options["only_decode"] and options["only_prefill"]:
         hint = "--only_decode 0 goes with --only_prefill 1"
