@@ -488,7 +488,8 @@ def _run_wafer(path: Path, given: tuple[str, str, str], machine: Topology, rules
     inputs = [Input("workload", given[0], source.sha256)]
     inputs += [Input("topology", given[1], sha256(*machine.files))] if machine.path else []
     inputs += [Input(role.replace("_", "-"), name, sha256(name)) for role, name in source.files]
-    warnings = source.warnings + (() if asked.npu else (ROUND_RATES,))
+    warnings = (*source.warnings, *source.misplaced([dim.npus for dim in machine.dims]))
+    warnings += (ROUND_RATES,) * (not asked.npu)
     return Report(timeline, "native", mode, tuple(inputs), warnings, helps=helps, options=told(asked))
 
 

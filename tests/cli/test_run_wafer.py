@@ -97,6 +97,23 @@ def test_the_report_of_a_wafer_adds_up(simcore):
     assert known["warnings"] == [] and ["round figures" in text for text in found["warnings"]] == [True]
 
 
+@given(nodes=st.sampled_from([4, 8, 16]), data=st.data())
+def test_nodes_that_do_not_stand_as_on_their_grid_are_told(nodes, data):
+    """Node n is NPU n, whatever its neighbours; a side of one NPU is none."""
+    grids = [(nodes // rows, rows) for rows in (1, 2, 4) if nodes % rows == 0]
+    grid, there = data.draw(st.sampled_from(grids)), data.draw(st.sampled_from(grids))
+    source = Source((), "", grids=(grid, grid[::-1]))
+    same, turned = there == grid or 1 in {*grid} & {*there}, there == grid[::-1] or 1 in {*grid} & {*there}
+    assert len([*source.misplaced(there)]) == (not same) + (not turned)
+
+
+def test_a_run_on_another_grid_than_the_specifications_tells_it(simcore, tmp_path):
+    (tmp_path / "high.yaml").write_text(WAFER.format(*PHASE["node_grid"]))
+    assert not any("node_grid" in text for text in report(simcore, "spec.yaml")["warnings"])
+    [text] = [text for text in report(simcore, "spec.yaml", topology="high.yaml")["warnings"] if "node_grid" in text]
+    assert text.startswith("node_grid: [2, 4] is 4 x 2 and the topology 2 x 4 NPUs")
+
+
 def test_a_training_step_fills_all_three_parts_of_a_layer(simcore):
     """Weight gradients compute what the products of the forward pass do."""
     for layer in report(simcore, "train.yaml")["layers"]:

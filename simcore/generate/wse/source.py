@@ -7,7 +7,7 @@ import re
 import sys
 from ast import literal_eval
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
 
@@ -36,12 +36,23 @@ CLUSTER, ATTENTION = ("_ffn_ar", "_dense_ar", "_head_ar"), ("_ar_tp", "_ar_sp")
 
 
 class Source(Struct, frozen=True, eq=False):
-    """Steps to play, the SHA-256 of what they are from, what to warn about, a specification's files by option."""
+    """Steps to play, the SHA-256 of what they are from, what to warn about; of a specification its files by option, and
+    the grids (columns, rows) that its nodes stand on.
+    """
 
     steps: tuple[NodeStep | CoreStep, ...]
     sha256: str
     warnings: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
+    grids: tuple[tuple[int, ...], ...] = ()
+
+    def misplaced(self, dims: Sequence[int]) -> Iterator[str]:
+        """What to warn about where nodes do not stand as the NPUs of a topology do."""
+        for grid in self.grids:
+            if [size for size in grid if size > 1] != [size for size in dims if size > 1]:
+                (columns, rows), there = grid, " x ".join(map(str, dims))
+                told = f"node_grid: [{rows}, {columns}] is {columns} x {rows} and the topology {there} NPUs"
+                yield f"{told}: node n is its NPU n, with other neighbours than on the grid"
 
 
 def is_source(path: Path) -> bool:
@@ -72,7 +83,8 @@ def load(path: Path, only: str = "") -> Source:
     files = tuple((name, options[name]) for name in FILES if options[name] and Path(options[name]).is_file())
     drawn = any(job.system.routing == "empirical_mmlu" and job.counts is None and not job.routing for job, _ in every)
     steps, notes = tuple(step for _, step in every), (STAND_IN,) * drawn
-    return Source(steps, hashlib.sha256(path.read_bytes()).hexdigest(), notes, files)
+    grids = dict.fromkeys(job.system.node_grid[::-1] for job, _ in every)
+    return Source(steps, hashlib.sha256(path.read_bytes()).hexdigest(), notes, files, (*grids,))
 
 
 def _folder(path: Path, only: str) -> Source:
