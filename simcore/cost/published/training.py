@@ -53,9 +53,10 @@ def training(row: Stated) -> Step:
 # --- what both forms share
 
 
-_ALIKE = "layers", "hidden", "heads", "vocab", "ffn", "kv_heads", "window", "mtp_layers"
+_ALIKE = "layers", "hidden", "heads", "vocab", "ffn", "kv_heads", "window", "mtp_layers", "encoder_layers"
 _SIZES = dict(zip(_ALIKE, _ALIKE, strict=True)) | {"head_dim": "head_size"}  # of a row -> of a model
 _NEEDED = _ALIKE[:4]
+_ENCODERS = re.compile(r"bert|bart|(?<!p)t5|encoder", re.IGNORECASE)  # in names
 _LATENT = {"q_lora_rank": 0, "kv_lora_rank": 0, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
 
 
@@ -76,10 +77,13 @@ def _shape(stated: Stated) -> Model:
 
 
 def _unnamed(stated: Stated, sizes: Mapping[str, Any]) -> Model:
+    if _ENCODERS.search(name := str(stated.get("name", "model"))) and "encoder_layers" not in sizes:
+        message, expected = "is an encoder by its name, and a decoder by its sizes", "encoder_layers, beside layers"
+        raise InputError.at("model", message, expected=expected, found=name)
     gated = stated.get("gated", "kv_heads" in stated)
     learned = stated.get("learned_positions", not gated and "kv_heads" not in stated)
     return Model(
-        str(stated.get("name", "model")),
+        name,
         **{"ffn": 4 * sizes["hidden"], **sizes},
         gated=gated,
         tied=stated.get("tied", learned),
