@@ -72,12 +72,16 @@ def played(step: StepReplay) -> tuple[Column, Column, Column, Column]:
     return start[inside], end[inside], rows[inside], held[inside]
 
 
-def taken(step: StepReplay, bin_ns: int, shares: NDArray[np.float64]) -> tuple[list[float], list[float]]:
+def taken(
+    step: StepReplay, bin_ns: int, shares: NDArray[np.float64], devices: Column | None = None
+) -> tuple[list[float], list[float]]:
     """How much of something the tasks take in each bin of a step, measured and predicted; `shares` are those of each.
 
-    With 1 for every task the share of the bin in which at least one stream ran something.
+    With 1 for every task the share of the bin in which at least one stream ran something. Of something that each of
+    several `devices` has, those of the tasks, the mean over these.
     """
     tasks, span = step.prepared.view.trace.tasks, (step.from_ns, step.to_ns)
+    owners = np.zeros(len(tasks), np.int64) if devices is None else devices
     sides = (
         (tasks.start_ns, tasks.end_ns, slice(None), step.measured_span_ns),
         (*played(step)[:3], span),
@@ -86,7 +90,9 @@ def taken(step: StepReplay, bin_ns: int, shares: NDArray[np.float64]) -> tuple[l
     for start_ns, end_ns, rows, (from_ns, to_ns) in sides:
         last_ns = max(to_ns, from_ns + 1)  # a step that takes no time has a bin, too
         edges = np.arange(from_ns, last_ns + bin_ns, bin_ns).clip(max=last_ns)
-        both.append([round(share, 4) for share in filled(start_ns, end_ns, shares[rows], edges).tolist()])
+        own = [owners[rows] == one for one in np.unique(owners)]
+        parts = [filled(start_ns[some], end_ns[some], shares[rows][some], edges) for some in own]
+        both.append([round(share, 4) for share in np.mean(parts, axis=0).tolist()])
     return both[0], both[1]
 
 

@@ -50,7 +50,7 @@ class Utilisation(Struct, frozen=True):
     """The share of each bin of a typical step in which at least one stream ran something.
 
     Where kernels say their blocks and occupancy, also the share of the multiprocessors that have a block (`sm_`), and
-    of the warps that they could hold; kernels that run at once add up.
+    of the warps that they could hold; kernels that run at once on a device add up, several devices have a mean.
     """
 
     bin_ns: int
@@ -71,8 +71,11 @@ def utilisation(replay: Replay, number: int) -> Utilisation:
     trace = step.prepared.view.trace
     known = np.zeros((2, len(trace.tasks)))
     known[:, list(trace.multiprocessors)] = np.array([*trace.multiprocessors.values()]).reshape(-1, 2).T
-    shares = [np.ones(len(trace.tasks)), *(known if trace.multiprocessors else ())]
-    return Utilisation(bin_ns, *(side for each in shares for side in breakdown.taken(step, bin_ns, each)))
+    devices = np.array([device for device, _ in trace.streams])[trace.tasks.lane]
+    sides = [*breakdown.taken(step, bin_ns, np.ones(len(trace.tasks)))]
+    for each in known if trace.multiprocessors else ():
+        sides += breakdown.taken(step, bin_ns, each, devices)
+    return Utilisation(bin_ns, *sides)
 
 
 def _rank(replay: Replay, number: int) -> dict[str, object]:
