@@ -215,11 +215,11 @@ def test_a_name_with_control_characters_leaves_pictures_that_can_be_read(tmp_pat
     ElementTree.parse(tmp_path / "t.svg")  # noqa: S314 - our own file
 
 
-def test_a_users_matplotlibrc_changes_no_byte(tmp_path):
-    """It is read where matplotlib is imported first: in a process of its own."""
+def test_a_users_matplotlibrc_and_backend_change_no_byte(tmp_path):
+    """They are read where matplotlib is imported first, in a process of its own; it refuses a backend that is none."""
     (tmp_path / "matplotlibrc").write_text("lines.linewidth: 9\nsavefig.dpi: 30\naxes.grid: True\nfont.size: 30\n")
     words = [*RUN.split(), "ring8", "--timeline"]
-    env = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    env = {**os.environ, "PYTHONPATH": str(Path.cwd()), "MPLBACKEND": "nonsense"}
     own = subprocess.run([sys.executable, "-m", "simcore", *words, "own.svg"], cwd=tmp_path, env=env)
     assert own.returncode == main([*words, str(tmp_path / "plain.svg")]) == 0
     assert (tmp_path / "own.svg").read_bytes() == (tmp_path / "plain.svg").read_bytes()

@@ -161,16 +161,6 @@ def test_a_process_of_its_own_calculates_in_one_thread_unless_asked(asked, threa
     assert done.stdout.splitlines()[-1] == threads
 
 
-def test_pictures_need_no_backend_whatever_the_environment_says(tmp_path):
-    """Matplotlib refuses a name that it does not know with a traceback, when it is imported."""
-    words = ["-m", "simcore", "topology", "show", "ring8", "-o", str(tmp_path / "ring8.svg")]
-    done = subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, env={**os.environ, "MPLBACKEND": "nonsense"}
-    )
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "ring8.svg").exists()
-
-
 def test_a_kind_that_the_table_of_commands_does_not_know_is_an_error():
     with pytest.raises(ValueError, match="'cuont' of 'npus' is no kind"):
         _parameter("", [], "--npus", "cuont!", "How many.")

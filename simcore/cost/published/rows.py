@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import fsum
 from typing import Any, NamedTuple
 
@@ -137,6 +138,7 @@ class Row:
     spread: float = 0.0
 
 
+@cache
 def named(source: str) -> dict[str, list[list[str]]]:
     """What a source's tables call their models -> what these may be, in words of the table of shapes."""
     found: dict[str, list[list[str]]] = {}

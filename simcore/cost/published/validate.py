@@ -229,8 +229,8 @@ def _row(one: Scored) -> tuple[object, ...]:
     errors = (one.mean, one.bias, one.quantile(0.9), one.quantile(1.0)) if one.rows else (None,) * 4
     held = one.held if one.rows else None
     noise = ", ".join(f"{what} {share:.1%}" for what, share in one.noise.items()) or "not stated"
-    tight = (one.tight[how] or None for how in _TIGHT)
-    allowed = limit and f"{limit * 100:g}%"
+    fits, allowed = one.tight, limit and f"{limit * 100:g}%"
+    tight = (fits[how] or None for how in _TIGHT)
     return one.suite.name, len(one.rows), *errors, allowed, noise, out, held, *tight, one.suite.peer or None
 
 
