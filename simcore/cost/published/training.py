@@ -56,7 +56,7 @@ def training(row: Stated) -> Step:
 _ALIKE = "layers", "hidden", "heads", "vocab", "ffn", "kv_heads", "window", "mtp_layers", "encoder_layers"
 _SIZES = dict(zip(_ALIKE, _ALIKE, strict=True)) | {"head_dim": "head_size"}  # of a row -> of a model
 _NEEDED = _ALIKE[:4]
-_ENCODERS = re.compile(r"bert|bart|(?<!p)t5|encoder", re.IGNORECASE)  # in names
+_ENCODERS = re.compile(r"bart|(?<!p)t5|encoder", re.IGNORECASE)  # in names
 _LATENT = {"q_lora_rank": 0, "kv_lora_rank": 0, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
 
 
