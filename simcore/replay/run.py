@@ -14,6 +14,7 @@ from simcore.replay.steps.rank import LONG_AGO, NOWHERE
 from simcore.workload.kineto import Column
 
 LEAST_COPIES, MOST_COPIES = 4, 32
+FURTHEST_NS = 1 << 56  # of one leap; 32 of them are still a number of 64 bits
 
 
 class Changes(Struct, frozen=True):
@@ -42,12 +43,13 @@ NULL = Changes(interstream=False, sync=False, coupling=False, residual=False)  #
 class Timing(Struct, frozen=True, eq=False):
     """When each node starts and ends in each copy, shape (copies, nodes), in ns.
 
-    `binding` is the edge that held the node, -1 when none did.
+    `binding` is the edge that held the node, -1 when none did. `lasting`: all goes on for ever as in the last copies.
     """
 
     start_ns: Column
     end_ns: Column
     binding: Column
+    lasting: bool
 
     @property
     def copies(self) -> int:
@@ -70,23 +72,33 @@ def replay(
 ) -> Timing:
     """Replay copies of a step until all of it repeats, or exactly `copies` of them.
 
+    Copies in which every node only moves on are not played, however many: those from before them are then left out.
     `begins_ns` are starts of nodes in the first copy, `before_ns` ends of nodes in a copy before it. Every time is the
     largest over the edges of (end of the source + lag), which an event-driven run of the same dependencies gives too
     (tests/replay/test_engines.py); where launches at run time decide, `reordered` says so.
     """
-    (program, edges), ends, made = _program(graph, changes), list[list[int]](), list[NDArray[np.int64]]()
-    while len(ends) < (copies or LEAST_COPIES) or not (copies or _settled([rows[1] for rows in made], graph, edges)):
+    program, edges, lag_ns = _program(graph, changes)
+    reach = max(int(graph.back[edges].max(initial=0)), 2)  # copies before its own that a node waits for, or tell a pace
+    made, ends, played, lasting = list[Column](), list[list[int]](), 0, False
+    while played < (copies or LEAST_COPIES) or not (copies or lasting or played == MOST_COPIES):
         rows = _one_copy(program, ends, {} if ends else begins_ns or {}, before_ns or {})
-        ends.append(rows[1])
         made.append(np.array(rows, dtype=np.int64))
-    return Timing(*np.stack(made, axis=1))
+        ends.append(rows[1])
+        played += 1
+        ahead_ns = None if copies or played <= reach else _ahead(made[-1 - reach :], graph, edges, lag_ns)
+        lasting = ahead_ns is not None and not ahead_ns.any()
+        if ahead_ns is not None and ahead_ns.any():
+            made = [each + np.array([ahead_ns, ahead_ns, 0 * ahead_ns]) for each in made[-1 - reach :]]
+            ends = [each[1].tolist() for each in made]
+    start_ns, end_ns, binding = np.stack(made, axis=1)
+    return Timing(start_ns, end_ns, binding, lasting)
 
 
 Program = list[tuple[int, int, list[tuple[int, int, int, int]]]]
 
 
-def _program(graph: StepGraph, changes: Changes) -> tuple[Program, Column]:
-    """Nodes in order: (node, duration, [(source, lag, back, edge)]); the rows of the edges that are kept."""
+def _program(graph: StepGraph, changes: Changes) -> tuple[Program, Column, Column]:
+    """Nodes in order: (node, duration, [(source, lag, back, edge)]); the edges that are kept, their rows and lags."""
     kept = ~np.isin(graph.edge_kind, [int(kind) for kind in changes.dropped()])
     lag = graph.lag_ns + (graph.residual_ns if changes.residual else 0) - (0 if changes.gaps else graph.idle_ns)
     # No task begins before the one it overlaps, however short that one is made; a full queue holds the call's end.
@@ -98,7 +110,7 @@ def _program(graph: StepGraph, changes: Changes) -> tuple[Program, Column]:
     for target, source, edge_lag, back, edge in zip(*(c[rows].tolist() for c in columns), rows.tolist(), strict=True):
         into[target].append((source, edge_lag, back, edge))
     lengths = graph.duration_ns.tolist()
-    return [(node, lengths[node], into[node]) for node in graph.order], rows
+    return [(node, lengths[node], into[node]) for node in graph.order], rows, lag[rows]
 
 
 def _one_copy(
@@ -124,17 +136,27 @@ def _one_copy(
     return start, end, binding
 
 
-def _settled(ends: Sequence[Column], graph: StepGraph, edges: Column) -> bool:
-    """Whether all goes on as it does, exactly: every node moves on by a time of its own from copy to copy, no source of
-    an edge by more than its target, and none of a rank by more than the one that was its latest.
+def _ahead(made: Sequence[Column], graph: StepGraph, edges: Column, lag_ns: Column) -> Column | None:
+    """How far each node moves on until the first one waits for another than now; where none ever does, until the
+    quickest nodes of each rank are its latest.
+
+    None where nodes do not move on by a time of their own from copy to copy, 0 where all stays as it is for ever.
     """
-    back = int(graph.back[edges].max(initial=0))
-    steps = np.diff(ends[-1 - max(back, 2) :], axis=0)
-    own = steps[-1]
-    latest = ends[-2] == _of_rank(graph, ends[-2])
-    outrun = _of_rank(graph, np.where(latest, own, LONG_AGO)) < own
-    lasting = len(steps) >= back and not (steps != own).any() and not outrun.any()
-    return len(ends) >= MOST_COPIES or (lasting and not (own[graph.source[edges]] > own[graph.target[edges]]).any())
+    ends = np.array([rows[1] for rows in made])
+    (*before, pace), source, target = np.diff(ends, axis=0), graph.source[edges], graph.target[edges]
+    if any((steps != pace).any() for steps in before):
+        return None
+    gaining = pace[source] > pace[target]
+    if gaining.any():
+        slack_ns = (made[-1][0][target] - ends[-1 - graph.back[edges], source] - lag_ns)[gaining]
+        copies = int((slack_ns // (pace[source] - pace[target])[gaining]).min())
+    else:
+        gain_ns, last_ns = _of_rank(graph, pace) - pace, ends[-2]
+        lead_ns = last_ns - _of_rank(graph, np.where(gain_ns == 0, last_ns, LONG_AGO))
+        copies = int((-(-lead_ns // np.maximum(gain_ns, 1))).max(initial=0))
+    further_ns = pace - pace.min()
+    copies = min(copies, FURTHEST_NS // max(int(further_ns.max()), 1))
+    return copies * further_ns if copies or not gaining.any() else None
 
 
 def _of_rank(graph: StepGraph, values: Column) -> Column:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from simcore.replay.run import MOST_COPIES, Changes, replay
+from simcore.replay.run import Changes, replay
 from simcore.replay.session import replay_traces
 from simcore.replay.steps.build import Prepared, build_step
 from simcore.replay.steps.coupling import match_collectives
@@ -55,7 +55,7 @@ def never_later(graph, changed, durations_ns, copies=COPIES):
     assert (after.start_ns <= before.start_ns).all()
     assert (after.end_ns <= before.end_ns).all()
     settled = replay(graph, Changes()), replay(changed, Changes())
-    if all(schedule.copies < MOST_COPIES for schedule in settled):
+    if all(schedule.lasting for schedule in settled):
         before, after = (
             np.diff(timing.latest_ns(whose.rank == 0))[-1]
             for whose, timing in zip((graph, changed), settled, strict=True)
@@ -83,10 +83,29 @@ def test_a_step_goes_on_as_it_is_told(graph, ranks):
     rank = np.array(ranks[: len(graph.kind)])
     graph = replace(graph, rank=rank, ranks=graph.ranks * 3)
     told = replay(graph, Changes())
-    if told.copies < MOST_COPIES:
-        longer = replay(graph, Changes(), copies=told.copies + 60)
+    if told.lasting:
+        longer = replay(graph, Changes(), copies=2000)
         for nodes in (rank == number for number in np.unique(rank)):
-            assert set(np.diff(longer.latest_ns(nodes))[told.copies - 2 :]) == set(np.diff(told.latest_ns(nodes))[-1:])
+            assert set(np.diff(longer.latest_ns(nodes))[-60:]) == set(np.diff(told.latest_ns(nodes))[-1:])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 10**12)), min_size=1, max_size=8), st.data())
+def test_a_rank_takes_what_the_slowest_takes_that_it_waits_for(ranks, data):
+    """However far apart they begin: the pace of a rank is the longest step of those that lead to it."""
+    builder, pace_ns = GraphBuilder(), [length_ns for length_ns, _ in ranks]
+    for number, (length_ns, _) in enumerate(ranks):
+        builder.node(NodeKind.TASK, length_ns, number, 0, 0)
+        builder.edge(EdgeKind.STREAM, number, number, back=1)
+        builder.ranks.append(RankNodes(number, number))
+        for other in data.draw(st.sets(st.integers(0, number - 1))) if number else ():
+            lag_ns, back = data.draw(st.integers(-(10**6), 10**6)), data.draw(st.integers(0, 3))
+            builder.edge(EdgeKind.COLLECTIVE, other, number, lag_ns, back=back)
+            pace_ns[number] = max(pace_ns[number], pace_ns[other])
+    begins_ns = dict(enumerate(begin_ns for _, begin_ns in ranks))
+    timing = replay(builder.graph(lambda _: AssertionError()), Changes(), begins_ns=begins_ns)
+    assert timing.lasting
+    assert np.diff(timing.end_ns, axis=0)[-1].tolist() == pace_ns
 
 
 def test_ranks_that_drift_apart_take_a_step_of_where_that_ends():
@@ -99,6 +118,15 @@ def test_ranks_that_drift_apart_take_a_step_of_where_that_ends():
     builder.edge(EdgeKind.COLLECTIVE, 0, 1)
     timing = replay(builder.graph(lambda _: AssertionError()), Changes(), begins_ns={1: 400_000})
     assert np.diff(timing.latest_ns(np.array([False, True])))[-1] == 100_000
+
+
+def test_copies_that_differ_in_turns_have_no_lasting_pace():
+    builder = GraphBuilder()
+    for node in (0, 1):
+        builder.node(NodeKind.TASK, 10, 0, 0, 0)
+        builder.edge(EdgeKind.INTERSTREAM, node, 1 - node, 5 * node, back=1)
+    builder.ranks.append(RankNodes(0, 1))
+    assert not replay(builder.graph(lambda _: AssertionError()), Changes(), begins_ns={1: 3}).lasting
 
 
 PUBLIC = (

@@ -240,6 +240,8 @@ def warnings(replay: Replay, number: int) -> list[str]:
     if contradictions:
         found.append(f"{contradictions} dependencies contradict the recorded times and are left out")
     found += sorted({step.stream_order.value for step in steps} - {""})
+    if unsettled := sum(step.timing.copies > 1 and not step.timing.lasting for step in steps):
+        found.append(f"{unsettled} of {len(steps)} steps find no lasting pace: they are the last copies played")
     for what in (what for what in replay.whats if isinstance(what, Retimed)):
         found += what.notes(prepared.view, replay.typical(number).tasks, alone=len(replay.ranks) == 1)
     talks = sum(len(prepared.view.communicating(step.position)) for step in steps)
