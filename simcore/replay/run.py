@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -77,86 +78,99 @@ def replay(
     largest over the edges of (end of the source + lag), which an event-driven run of the same dependencies gives too
     (tests/replay/test_engines.py); where launches at run time decide, `reordered` says so.
     """
-    program, edges, lag_ns = _program(graph, changes)
-    reach = max(int(graph.back[edges].max(initial=0)), 2)  # copies before its own that a node waits for, or tell a pace
-    made, ends, played, lasting = list[Column](), list[list[int]](), 0, False
+    step, made, played, lasting = _Step(graph, changes, begins_ns or {}, before_ns or {}), list[Column](), 0, False
     while played < (copies or LEAST_COPIES) or not (copies or lasting or played == MOST_COPIES):
-        rows = _one_copy(program, ends, {} if ends else begins_ns or {}, before_ns or {})
-        made.append(np.array(rows, dtype=np.int64))
-        ends.append(rows[1])
+        made.append(step.another(made))
         played += 1
-        ahead_ns = None if copies or played <= reach else _ahead(made[-1 - reach :], graph, edges, lag_ns)
+        recent = made[-1 - step.reach :]
+        ahead_ns = None if copies or played <= step.reach else step.ahead(recent)
         lasting = ahead_ns is not None and not ahead_ns.any()
         if ahead_ns is not None and ahead_ns.any():
-            made = [each + np.array([ahead_ns, ahead_ns, 0 * ahead_ns]) for each in made[-1 - reach :]]
-            ends = [each[1].tolist() for each in made]
+            made = [each + np.array([ahead_ns, ahead_ns, 0 * ahead_ns]) for each in recent]
     start_ns, end_ns, binding = np.stack(made, axis=1)
     return Timing(start_ns, end_ns, binding, lasting)
 
 
-Program = list[tuple[int, int, list[tuple[int, int, int, int]]]]
+class _Step:
+    """The edges of a graph that are kept, by `row`, and the copies that they make; a node waits for at most `reach`
+    copies before its own, by at least two of which a pace is told.
 
-
-def _program(graph: StepGraph, changes: Changes) -> tuple[Program, Column, Column]:
-    """Nodes in order: (node, duration, [(source, lag, back, edge)]); the edges that are kept, their rows and lags."""
-    kept = ~np.isin(graph.edge_kind, [int(kind) for kind in changes.dropped()])
-    lag = graph.lag_ns + (graph.residual_ns if changes.residual else 0) - (0 if changes.gaps else graph.idle_ns)
-    # No task begins before the one it overlaps, however short that one is made; a full queue holds the call's end.
-    overlapping = graph.edge_kind != EdgeKind.BACKPRESSURE
-    lag = np.where(overlapping, np.maximum(lag, -graph.duration_ns[graph.source]), lag)
-    into: list[list[tuple[int, int, int, int]]] = [[] for _ in range(len(graph.kind))]
-    rows = np.flatnonzero(kept)
-    columns = (graph.target, graph.source, lag, graph.back)
-    for target, source, edge_lag, back, edge in zip(*(c[rows].tolist() for c in columns), rows.tolist(), strict=True):
-        into[target].append((source, edge_lag, back, edge))
-    lengths = graph.duration_ns.tolist()
-    return [(node, lengths[node], into[node]) for node in graph.order], rows, lag[rows]
-
-
-def _one_copy(
-    program: Program, ends: Sequence[list[int]], begins_ns: Mapping[int, int], before_ns: Mapping[int, int]
-) -> tuple[list[int], list[int], list[int]]:
-    """Starts, ends and binding edges of the next copy; `ends` are those of the copies before."""
-    count, copy = len(program), len(ends)
-    start, end, binding = [0] * count, [0] * count, [-1] * count
-    for node, length, edges in program:
-        at, held = begins_ns.get(node, 0), -1
-        for source, lag, back, edge in edges:
-            if not back:
-                ready = end[source] + lag
-            elif back <= copy:
-                ready = ends[copy - back][source] + lag
-            elif back == 1 and source in before_ns:
-                ready = before_ns[source] + lag
-            else:
-                continue
-            if ready > at:
-                at, held = ready, edge
-        start[node], binding[node], end[node] = at, held, at + length
-    return start, end, binding
-
-
-def _ahead(made: Sequence[Column], graph: StepGraph, edges: Column, lag_ns: Column) -> Column | None:
-    """How far each node moves on until the first one waits for another than now; where none ever does, until the
-    quickest nodes of each rank are its latest.
-
-    None where nodes do not move on by a time of their own from copy to copy, 0 where all stays as it is for ever.
+    A copy is its nodes' starts, ends and binding edges.
     """
-    ends = np.array([rows[1] for rows in made])
-    (*before, pace), source, target = np.diff(ends, axis=0), graph.source[edges], graph.target[edges]
-    if any((steps != pace).any() for steps in before):
-        return None
-    gaining = pace[source] > pace[target]
-    if gaining.any():
-        slack_ns = (made[-1][0][target] - ends[-1 - graph.back[edges], source] - lag_ns)[gaining]
-        copies = int((slack_ns // (pace[source] - pace[target])[gaining]).min())
-    else:
-        gain_ns, last_ns = _of_rank(graph, pace) - pace, ends[-2]
-        lead_ns = last_ns - _of_rank(graph, np.where(gain_ns == 0, last_ns, LONG_AGO))
-        copies = int((-(-lead_ns // np.maximum(gain_ns, 1))).max(initial=0))
-    further_ns = pace - pace.min()
-    copies = min(copies, FURTHEST_NS // max(int(further_ns.max()), 1))
-    return copies * further_ns if copies or not gaining.any() else None
+
+    def __init__(self, graph: StepGraph, changes: Changes, begins_ns: Mapping[int, int], before_ns: Mapping[int, int]):
+        self.graph, self.begins_ns, self.before_ns = graph, np.zeros_like(graph.duration_ns), before_ns
+        self.begins_ns[list(begins_ns)] = list(begins_ns.values())
+        lag = graph.lag_ns + (graph.residual_ns if changes.residual else 0) - (0 if changes.gaps else graph.idle_ns)
+        # No task begins before the one it overlaps, however short that one is made; a full queue holds the call's end.
+        overlapping = graph.edge_kind != EdgeKind.BACKPRESSURE
+        lag = np.where(overlapping, np.maximum(lag, -graph.duration_ns[graph.source]), lag)
+        self.row = np.flatnonzero(~np.isin(graph.edge_kind, [int(kind) for kind in changes.dropped()]))
+        self.source, self.target, self.lag_ns, self.back = (
+            column[self.row] for column in (graph.source, graph.target, lag, graph.back)
+        )
+        self.within, self.reach = np.flatnonzero(self.back == 0), max(int(self.back.max(initial=0)), 2)
+
+    def another(self, made: Sequence[Column]) -> Column:
+        """The next copy, behind those that were made."""
+        ready_ns, earliest_ns = np.full(len(self.row), LONG_AGO), self.begins_ns if not made else 0 * self.begins_ns
+        for back in np.unique(self.back[self.back > 0]).tolist():
+            ends_ns = made[-back][1] if back <= len(made) else np.full(len(earliest_ns), LONG_AGO)
+            if back == 1 and not made:
+                ends_ns[list(self.before_ns)] = list(self.before_ns.values())
+            some = self.back == back
+            ready_ns[some] = ends_ns[self.source[some]] + self.lag_ns[some]
+        floor_ns = earliest_ns.copy()
+        np.maximum.at(floor_ns, self.target, ready_ns)
+        start_ns = self._starts(floor_ns)
+        end_ns = start_ns + self.graph.duration_ns
+        ready_ns[self.within] = (end_ns[self.source] + self.lag_ns)[self.within]
+        binding = np.full(len(end_ns), NOWHERE)
+        holding = np.flatnonzero(ready_ns == start_ns[self.target])[::-1]
+        binding[self.target[holding]] = self.row[holding]
+        return np.array([start_ns, end_ns, np.where(start_ns > earliest_ns, binding, NOWHERE)])
+
+    def ahead(self, made: Sequence[Column]) -> Column | None:
+        """How far each node moves on until the first one waits for another than now; where none ever does, until the
+        quickest nodes of each rank are its latest.
+
+        None where nodes do not move on by a time of their own from copy to copy, 0 where all stays as it is for ever.
+        """
+        ends = np.array([rows[1] for rows in made])
+        (*before, pace), source, target = np.diff(ends, axis=0), self.source, self.target
+        if any((steps != pace).any() for steps in before):
+            return None
+        gaining = pace[source] > pace[target]
+        if gaining.any():
+            slack_ns = (made[-1][0][target] - ends[-1 - self.back, source] - self.lag_ns)[gaining]
+            copies = int((slack_ns // (pace[source] - pace[target])[gaining]).min())
+        else:
+            gain_ns, last_ns = _of_rank(self.graph, pace) - pace, ends[-2]
+            lead_ns = last_ns - _of_rank(self.graph, np.where(gain_ns == 0, last_ns, LONG_AGO))
+            copies = int((-(-lead_ns // np.maximum(gain_ns, 1))).max(initial=0))
+        further_ns = pace - pace.min()
+        copies = min(copies, FURTHEST_NS // max(int(further_ns.max()), 1))
+        return copies * further_ns if copies or not gaining.any() else None
+
+    @cached_property
+    def _in_order(self) -> list[tuple[int, int, int]]:
+        """The edges within a copy, those into a node before those from it: source, target, from start to start."""
+        order = np.array(self.graph.order, dtype=np.int64)
+        place = np.zeros(len(self.graph.kind), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        edges = self.within[np.argsort(place[self.target[self.within]], kind="stable")]
+        apart_ns = self.lag_ns + self.graph.duration_ns[self.source]
+        columns = (self.source, self.target, apart_ns)
+        return list(zip(*(column[edges].tolist() for column in columns), strict=True))
+
+    def _starts(self, earliest_ns: Column) -> Column:
+        """When the nodes of a copy start that each start at a time at the earliest."""
+        start = earliest_ns.tolist()
+        for source, target, apart_ns in self._in_order:
+            ready = start[source] + apart_ns
+            if ready > start[target]:
+                start[target] = ready
+        return np.array(start, dtype=np.int64)
 
 
 def _of_rank(graph: StepGraph, values: Column) -> Column:
