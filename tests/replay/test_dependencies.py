@@ -81,6 +81,20 @@ def test_the_host_waits_for_what_an_event_was_recorded_behind(first, second, thi
     assert steps[3].predicted_ns == pytest.approx(truth.steps[4].length_ns, abs=2)
 
 
+@pytest.mark.parametrize(("said", "later_us"), [(0, 0), (1, 45), (None, 10)])
+def test_a_device_synchronisation_waits_for_the_device_that_is_told(said, later_us):
+    """Kernels of 100 us on device 0 and of 60 us, then 105, on device 1, in one process."""
+    recorder = recorded([("launch", "gemm", 100), ("launch", "other", 60, 8), ("synchronise",)])
+    for event in list(recorder.events):
+        if event["name"] == "other":
+            event["args"]["device"] = 1
+        if event["name"] == "cudaDeviceSynchronize" and said is not None:
+            told = {"cuda_sync_kind": "Context Sync", "stream": -1, "correlation": 0, "device": said}
+            recorder.add("cuda_sync", "Context Sync", event["ts"], event["dur"], 9, **told)
+    content = recorder.content()
+    assert step_us(content, "other", 1.75) == step_us(content, "other", 1) + later_us
+
+
 def launching(rank, order, called):
     """A rank that launches all-reduces of two ranks in some order, that of communicator n on stream 20 + n."""
     recorder = Recorder(rank)

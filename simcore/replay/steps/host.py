@@ -37,9 +37,9 @@ class SyncCall(Struct, frozen=True):
 def find_syncs(rank: RankView) -> dict[int, SyncCall]:
     """Every outermost call that waited for the device, by its row in `trace.calls`.
 
-    A device synchronisation waits for the last task of every stream. Which stream or event another call waited for is
-    what cuda_sync events say, else the one whose last launched task ended during the call. A copy waits for itself when
-    the host memory is not pinned.
+    A device synchronisation waits for the last task of every stream. Which device, stream or event a call waited for is
+    what cuda_sync events say, else all devices, and the stream whose last launched task ended during the call. A copy
+    waits for itself when the host memory is not pinned.
     """
     names = rank.trace.names
     finders = ((DEVICE_SYNC, _device_sync), (STREAM_SYNC, _stream_sync), (EVENT_SYNC, _event_sync))
@@ -72,8 +72,13 @@ def _last_tasks(rank: RankView, before_ns: int) -> list[int]:
 
 
 def _device_sync(rank: RankView, call: int) -> tuple[int, ...]:
-    lasts, end_ns = _last_tasks(rank, rank.trace.calls.start_ns[call]), rank.trace.calls.end_ns[call] + CLOCK_NS
-    return tuple(task for task in lasts if rank.trace.tasks.end_ns[task] <= end_ns)
+    trace = rank.trace
+    lasts, end_ns = _last_tasks(rank, trace.calls.start_ns[call]), trace.calls.end_ns[call] + CLOCK_NS
+    recorded, devices = trace.syncs.get(int(trace.calls.correlation[call])), {device for device, _ in trace.streams}
+    if recorded is not None and recorded.device in devices:
+        devices = {recorded.device}
+    own = (task for task in lasts if trace.streams[trace.tasks.lane[task]][0] in devices)
+    return tuple(task for task in own if trace.tasks.end_ns[task] <= end_ns)
 
 
 def _stream_sync(rank: RankView, call: int) -> tuple[int, ...]:
