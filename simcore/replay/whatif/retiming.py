@@ -176,11 +176,12 @@ class Retimed(Struct, frozen=True):
         durations, lags = graph.duration_ns.copy(), graph.lag_ns.copy()
         waits = (graph.edge_kind == EdgeKind.STREAM) & (graph.kind[graph.source] == NodeKind.ARRIVAL)
         waiting = dict(zip(graph.target[waits].tolist(), np.flatnonzero(waits).tolist(), strict=True))
-        coupled = set(graph.target[graph.edge_kind == EdgeKind.COLLECTIVE].tolist())
+        coupled, alone = set(graph.target[graph.edge_kind == EdgeKind.COLLECTIVE].tolist()), set[int]()
         for nodes, rank in zip(graph.ranks, ranks, strict=True):
             groups = self._groups(rank)
-            for task, node in zip(nodes.tasks, nodes.ends, strict=True):
+            for task, begin, node in zip(nodes.tasks, nodes.begins, nodes.ends, strict=True):
                 said, edge = rank.trace.collectives.get(task), waiting.get(node, -1)
+                alone |= {begin, node} if said is not None and _left_alone(said, groups) else set()
                 waited_ns = int(lags[edge]) if edge >= 0 and node not in coupled else 0
                 if said is not None:
                     both = self._times_ns(said, groups, int(durations[node]), waited_ns, coupled=node in coupled)
@@ -192,7 +193,7 @@ class Retimed(Struct, frozen=True):
         joins = graph.edge_kind == EdgeKind.COLLECTIVE
         longest = durations.copy()
         np.maximum.at(longest, graph.target[joins], durations[finish[graph.source[joins]]])
-        changed = replace(graph, duration_ns=longest, lag_ns=lags)
+        changed = replace(graph, duration_ns=longest, lag_ns=lags).kept(~(joins & np.isin(graph.target, list(alone))))
         return changed.lasting([self.factors(rank) for rank in ranks])
 
     def _groups(self, rank: RankView) -> list[Regrouping]:
@@ -208,6 +209,8 @@ class Retimed(Struct, frozen=True):
         """The new time and the waiting; of one rank alone, what the recorded network does not explain was waiting."""
         before = transfer_of(said)
         after = _regrouped(said, before, groups)
+        if _left_alone(said, groups):
+            return 0, 0
         if before is None or after is None or (self.network and not before.sized):
             return transfer_ns, waited_ns
         if self.network and not self.recorded:
@@ -254,3 +257,10 @@ def _regrouped(said: Collective, transfer: Transfer | None, groups: Sequence[Reg
     for group in groups:
         transfer = group.applied(said, transfer) if transfer else None
     return transfer
+
+
+def _left_alone(said: Collective, groups: Sequence[Regrouping]) -> bool:
+    """Whether a collective of several ranks becomes one of a single rank, which has nobody to wait for."""
+    before = transfer_of(said)
+    after = _regrouped(said, before, groups)
+    return before is not None and after is not None and len(after.ranks) == 1 < len(before.ranks)

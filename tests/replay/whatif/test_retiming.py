@@ -172,6 +172,17 @@ def test_coupled_ranks_stay_coupled():
     assert ratio.period.device_ns - ratio.baseline.device_ns == pytest.approx(1_400_000, rel=0.02)
 
 
+@given(st.integers(0, 2000), st.integers(10, 900), st.booleans())
+def test_a_group_of_one_rank_waits_for_nobody(late_us, length_us, elsewhere):
+    """Without other replicas a rank takes what it takes where no other was recorded, however late that one was."""
+    arguments = said("allreduce", 32, [0, 4])
+    traces = [communicating([(length_us + late_us, arguments)]), communicating([(length_us, arguments)], 4, late_us)]
+    on = NODES if elsewhere else None
+    together = replayed(traces, Degree("dp", 1), on=on).steps
+    apart = [replayed([trace], Degree("dp", 1), on=on).steps[0] for trace in traces]
+    assert [[step.period for step in rank] for rank in together] == [[step.period for step in rank] for rank in apart]
+
+
 def test_the_report_says_what_was_timed_anew():
     trace = communicating([(900, said("allreduce", 32, [0, 4])), (70, said("send", 1, [0, 1], **{"Dst Rank": 1}))])
     (rank,) = to_dict(replayed([trace], on=NODES))["ranks"]
