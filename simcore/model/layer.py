@@ -126,12 +126,14 @@ class _Attention:
         size = plan.tokens * width * plan.element_bytes
         yield from _column(label, Role.ATTENTION, plan, size, [*self._column(into)])
         if plan.cp > 1:
-            yield self._context(label)
+            yield (exchanged := self._context(label))
         if plan.fused_attention:
             modules = Module.CORE, Module.FUSED
             yield from (Kernel(core, one, wide=not plan.attention_dtype, modules=modules) for one in self._fused())
         else:
             yield from self._unfused(core)
+        if plan.cp > 1 and plan.context == "gather":  # what was gathered is not kept
+            yield replace(exchanged, name=f"{exchanged.name}_again", forward=None, backward=ALL_GATHER)
         width = self._heads * model.value_dim
         kept = float(plan.element_bytes * plan.tokens * width)
         yield from _linear(out, plan, Weights.PROJECTION, (plan.tokens, model.hidden, width), kept, Module.OUT)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from simcore.compute.kernel import Attention, GroupedProduct, MemoryPass, Product, Touch
 from simcore.model.layer import blocks
+from simcore.model.memory import activation_bytes
 from simcore.model.plan import Plan, divides
 from simcore.model.presets import SHIPPED, model
 from simcore.model.shape import LayerKind, Model, Weights, elements
@@ -156,6 +157,23 @@ def test_context_ranks_share_the_attention_evenly_however_they_exchange(cp, cont
     shape = model("llama-3-8b")
     whole = flops(shape, Plan(1, 8192))
     assert flops(shape, Plan.of(8192, 1, cp=cp, context=context)) * cp == pytest.approx(whole, rel=1e-6)
+
+
+@given(
+    name=st.sampled_from(["gpt-175b", "llama-3-8b", "deepseek-v2-lite"]),
+    tp=st.sampled_from([1, 2]),
+    cp=st.sampled_from([2, 4, 8]),
+)
+def test_gathered_keys_are_given_back_and_gathered_again_for_gradients(name, tp, cp):
+    """Transformer Engine's `AttnFuncWithCPAndKVAllGather`: a rank saves its own keys and values only."""
+    shape = model(name)
+    plan = Plan.of(8192, 1, tp=tp, cp=cp, context="gather")
+    found = [one for one in steps(shape, plan, PLAIN) if not isinstance(one, Kernel) and one.axis is Axis.CONTEXT]
+    assert [one.forward for one in found] == [CollectiveKind.ALL_GATHER, None]
+    assert [one.backward for one in found] == [CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER]
+    assert len({one.size_bytes for one in found}) == 1
+    whole = activation_bytes(shape, Plan.of(8192, 1, tp=tp), PLAIN)
+    assert activation_bytes(shape, plan, PLAIN) * cp == pytest.approx(whole, rel=1e-9)
 
 
 @given(
