@@ -92,7 +92,7 @@ PUBLISHED = {
     "qwen2.5-72b": (72706203648, 0.0, "released weights"),
     "qwen3-1.7b": (1720574976, 0.0, "released weights"),
     "qwen3-4b": (4022468096, 0.0, "released weights"),
-    "grok-1": (314e9, 0.01, "its announcement"),
+    "grok-1": (314e9, 0.006, "its announcement; the head is the word table (`InOutEmbed` in its model.py)"),
     "dbrx": (131596523520, 0.0, "released weights"),
     "glm-4.5": (355e9, 0.01, "GLM-4.5 abstract"),
 }
