@@ -25,10 +25,14 @@ PART = ".part"  # ends the name of what is not finished
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a command has read, device and number of the file -> its path, and what it has written, in order."""
+    """What a command has read, device and number of the file -> its path, and what it has written, in order.
+
+    `told`: what readers warn of.
+    """
 
     read: dict[tuple[int, int], str] = field(default_factory=dict)
     written: dict[Path, None] = field(default_factory=dict)
+    told: dict[str, None] = field(default_factory=dict)
 
     def keep(self, path: str) -> None:
         """Note a file that will be read, if it is one."""
@@ -60,6 +64,12 @@ def session() -> Iterator[Session]:
         yield account
     finally:
         _SESSION.reset(token)
+
+
+def tell(warning: str) -> None:
+    """Warn of what stands in a file, once, where a command reads it."""
+    if account := _SESSION.get():
+        account.told[warning] = None
 
 
 def read_bytes(path: str | os.PathLike[str], most_bytes: int = 1 << 38) -> bytes:

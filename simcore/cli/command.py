@@ -85,6 +85,8 @@ class Command(click.Command):
         if ctx.meta.get("simcore.verbose"):
             for path in account.read.values():
                 click.echo(printable(f"read: {path}"), err=True)
+        for warning in account.told:
+            warn(warning)
         written = list(account.written)
         if ctx.meta.get("simcore.json") and not ctx.meta.get("simcore.emitted"):
             emit({"schema": "simcore.written/1", "written": [str(path) for path in written]}, "")

@@ -8,6 +8,7 @@ from typing import Any
 
 from simcore.documents import Node, read
 from simcore.errors import InputError, Problems, closest
+from simcore.files import tell
 from simcore.library import table
 from simcore.model.shape import Experts, Latent, Model
 from simcore.peers import refuse_foreign
@@ -22,9 +23,12 @@ class _Entries:
         if not isinstance(document.value, dict):  # what it is says more than that it is no mapping
             refuse_foreign("\n".join(document.source), document.file)
         self.document, self.nodes = document, _said(document)
-        if "text_config" in self.nodes:
-            self.document, above = self.nodes["text_config"], self.nodes
+        above = self.nodes
+        if "text_config" in above:
+            self.document = above["text_config"]
             self.nodes = {key: above[key] for key in above.keys() & {"tie_word_embeddings"}} | _said(self.document)
+        parts = {**above, **self.nodes}.items()
+        self.passed_over = [node for key, node in parts if key.endswith("_config") and node is not self.document]
 
     def integer(self, key: str, default: int | None = None) -> int:
         """A whole number; without a default the key must be there."""
@@ -76,6 +80,8 @@ def configuration(path: str | Path) -> Model:
             asked = entries.nodes.get("num_experts_per_tok", entries.document)
             asked.problem("more experts per token than there are", expected=f"at most {model.experts.count}")
         _check_layers(entries, model)
+    for node in entries.passed_over:
+        tell(f"{node.location}: '{node.name}' is not read: the text model is taken, and number formats from options")
     return model
 
 
@@ -155,6 +161,14 @@ def _late(entries: _Entries, found: Fields) -> int:
     return entries.integer("sliding_window", 4096)
 
 
+def _unrotated(entries: _Entries, _: Fields) -> int:
+    """No window: those of SmolLM3 are on layers without rotary positions, every fourth, and the others see all."""
+    windows = entries.flag("use_sliding_window") and entries.integer("sliding_window", 0)
+    if windows and "layer_types" not in entries.nodes:
+        entries.nodes["sliding_window"].problem("only models whose layers see all can be read", expected="null")
+    return 0
+
+
 def _modules(entries: _Entries, _: Fields) -> int:
     """MTP modules where they are used, each with a layer."""
     if entries.integer("mtp_transformer_layers", 1) > 1:
@@ -188,6 +202,7 @@ def _opt_hidden(entries: _Entries, _: Fields) -> int:
 _READERS: Mapping[str, Callable[[_Entries, Fields], Any]] = {
     "sparse": _sparse,
     "late": _late,
+    "unrotated": _unrotated,
     "frequency": lambda entries, _: max(1, entries.integer("moe_layer_freq", 1)),
     "interleaved": lambda entries, _: max(1, entries.integer("interleave_moe_layer_step", 1)),
     "ahead": lambda _, found: found["experts.every"] - 1,

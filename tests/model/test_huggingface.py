@@ -5,9 +5,12 @@ import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simcore.cli import main
 from simcore.errors import InputError
+from simcore.files import session
 from simcore.generate.wse.operations import Scope, Step
 from simcore.model.huggingface import ARCHITECTURES, FAMILIES, configuration
 from simcore.model.presets import model
@@ -235,6 +238,8 @@ SMALL = {
         ({"model_type": "qwen2"}, [0] * 4),
         ({"model_type": "qwen2", "use_sliding_window": True}, [0] * 4),  # from layer 28 on, as in the class
         ({"model_type": "qwen3", "use_sliding_window": True, "max_window_layers": 0}, [128] * 4),
+        ({"model_type": "smollm3"}, [0] * 4),
+        ({"model_type": "smollm3", "use_sliding_window": True, "layer_types": ["full_attention"] * 4}, [0] * 4),
         ({"model_type": "gpt_oss", "layer_types": ["sliding_attention", "full_attention"] * 2}, [128, 0, 128, 0]),
     ],
 )
@@ -253,6 +258,7 @@ def test_windows_are_those_of_the_classes(config, entries, windows):
             {"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 2},
             "max_window_layers|only models whose",
         ),
+        ({"model_type": "smollm3", "use_sliding_window": True}, "only models whose layers see all"),
         ({"model_type": "gpt_oss", "layer_types": ["full_attention"] * 4}, "layer 0 is not what layers"),
         ({"model_type": "llama", "layer_types": ["full_attention", "linear_attention"]}, "layer 1 is not what layers"),
         (
@@ -264,6 +270,23 @@ def test_windows_are_those_of_the_classes(config, entries, windows):
 def test_layers_that_the_family_does_not_say_are_refused(config, entries, told):
     with pytest.raises(InputError, match=told):
         configuration(config(SMALL | entries))
+
+
+@given(
+    above=st.sets(st.sampled_from(["vision_config", "audio_config", "quantization_config"])),
+    quantised=st.booleans(),
+    nested=st.booleans(),
+)
+def test_parts_that_are_not_read_are_told_once(tmp_path_factory, above, quantised, nested):
+    path, inner = tmp_path_factory.mktemp("model") / "config.json", SMALL | {"model_type": "llama"}
+    inner |= {"quantization_config": {"quant_method": "fp8"}} if quantised else {}
+    path.write_text(json.dumps({key: {} for key in above} | ({"text_config": inner} if nested else inner)))
+    with session() as account:
+        first = configuration(path)
+        assert configuration(path) == first
+    parts = sorted(line.split("'")[1] for line in account.told)
+    assert parts == sorted(above | ({"quantization_config"} if quantised else set()))
+    assert all(line.startswith(f"{path}:1:") for line in account.told)
 
 
 def test_a_null_says_nothing(config):
