@@ -66,9 +66,9 @@ NORM_GROWTH, SAME_GROWTH = 2.5, 1.0
 
 
 def _norm(part: Part, elements: float, plan: Plan, ahead: Weights, *modules: Module) -> Kernel:
-    """A norm; what it makes is kept for the gradients of the weights ahead."""
+    """A norm; what it makes is kept for the gradients of the weights ahead, of which routers read 16 bits."""
     size = plan.element_bytes
-    kept = plan.input_bytes * elements if plan.keeps_input(ahead) else 0.0
+    kept = (size if ahead is Weights.ROUTER else plan.input_bytes) * elements * plan.keeps_input(ahead)
     return _pass(part, elements, 2 * size, Touch.NORM, kept, Module.NORM, *modules, growth=NORM_GROWTH)
 
 
@@ -338,14 +338,15 @@ def _mixture(model: Model, plan: Plan, experts: Experts) -> Iterator[Step]:
     local = max(1, experts.count // plan.ep)
     share = plan.tp // plan.expert_tp if plan.tp > plan.expert_tp else 1
     rows = tokens * experts.top_k // share
+    busiest = max(1, int(rows * (plan.capacity or plan.load)))
     yield _norm(Part.ROUTER, _local(model, plan), plan, Weights.ROUTER)
     scores = Product(tokens // plan.apart, experts.count, hidden)
     yield Kernel(Part.ROUTER, scores, wide=True, trained=plan.trains(Weights.ROUTER))
     moved = rows * hidden
     kept = float(size * moved) / plan.expert_tp
-    read = kept * plan.trains(Weights.EXPERTS)
+    read = float(plan.input_bytes * busiest * hidden * plan.trains(Weights.EXPERTS))
     yield _pass(Part.ROUTER, moved, 2 * size, Touch.COPY, read, Module.MOE, launches=3)
-    yield from _exchanges(model, plan, experts, list(_grouped(model, plan, experts, local, rows)))
+    yield from _exchanges(model, plan, experts, list(_grouped(model, plan, experts, local, busiest)))
     yield _pass(Part.COMBINE, moved, 2 * size, Touch.COPY, kept, Module.MOE, launches=3)
     yield from _residual(Part.COMBINE, model, plan)
     if experts.shared_ffn:
@@ -356,15 +357,15 @@ def _mixture(model: Model, plan: Plan, experts: Experts) -> Iterator[Step]:
         yield from _output("shared_expert", Role.FEED_FORWARD, plan, whole)
 
 
-def _grouped(model: Model, plan: Plan, experts: Experts, local: int, rows: int) -> Iterator[Kernel]:
+def _grouped(model: Model, plan: Plan, experts: Experts, local: int, busiest: int) -> Iterator[Kernel]:
     """The products of a rank's experts, with the tokens of the busiest rank; experts without tokens read no weights."""
     size, width = plan.element_bytes, max(1, experts.ffn // plan.expert_tp)
-    wide, busiest = 2 * width if model.gated else width, max(1, int(rows * (plan.capacity or plan.load)))
+    wide = 2 * width if model.gated else width
     trained, working = plan.trains(Weights.EXPERTS), min(local, busiest)
     product = partial(GroupedProduct, working) if working > 1 else Product
     up = product(busiest, wide, model.hidden)
     yield Kernel(Part.EXPERTS, up, 1, float(size * busiest * wide), (Module.MOE,), trained=trained)
-    kept = float(size * busiest * width * trained)
+    kept = float(plan.input_bytes * busiest * width * trained)
     yield _pass(Part.EXPERTS, busiest * (wide + width), size, Touch.ACTIVATION, kept, Module.ACTIVATION, Module.MOE)
     down = product(busiest, model.hidden, width)
     yield Kernel(Part.EXPERTS, down, modules=(Module.MOE,), trained=trained)

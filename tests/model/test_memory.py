@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.errors import InputError
+from simcore.model.layer import blocks
 from simcore.model.memory import (
     activation_bytes,
     held_parameters,
     in_flight,
+    kept_bytes,
     kv_cache_bytes,
     layer_parameters,
     stage_memory,
@@ -55,6 +57,27 @@ def test_norms_behind_blocks_keep_what_they_read_and_those_ahead_what_they_make(
     further = [activation_bytes(replace(SMALL, norms=norms), plan, PLAIN) for norms in (2, 4)]
     unit = 2 * 1024 * SMALL.hidden / plan.apart
     assert (kept[1] - kept[0], further[1] - further[0]) == (unit, 2 * unit)
+
+
+@given(
+    tp=st.sampled_from([1, 2, 4]),
+    split=st.booleans(),
+    dtype=st.sampled_from(["bf16", "fp8", "fp4"]),
+    load=st.sampled_from([1.0, 1.5, 2.0]),
+    gated=st.booleans(),
+)
+def test_experts_keep_what_their_products_read_as_those_read_it(tp, split, dtype, load, gated):
+    """Transformer Engine's `GroupedLinear` saves its input, in 8 bits under 8-bit products; Megatron-LM gathers the
+    tokens of split experts ahead of it (`explicit_expert_comm`), so it is whole on every rank. Sums weigh 16 bits.
+    """
+    shape = replace(SMALL, gated=gated, experts=Experts(8, 2, 1024))
+    plan = Plan(tp, 1024, tp=tp, expert_tp=tp if split else 1, sequence_parallel=True, dtype=dtype, load=load)
+    rows, width = 2 * 1024 // (1 if split else tp), 1024 // plan.expert_tp
+    read = 2 if dtype == "bf16" else 1
+    busiest = load * rows * (read * (SMALL.hidden + width) + 2 * width * (1 + gated))
+    hidden = 1024 * SMALL.hidden / tp  # the router reads 16 bits, then the sum, with its residual
+    kept = kept_bytes(blocks(shape, plan, LayerKind(experts=True))[1:], plan)
+    assert sum(kept) == pytest.approx(busiest + 2 * rows * SMALL.hidden / plan.expert_tp + 4 * hidden, rel=1e-9)
 
 
 @pytest.mark.parametrize(("zero", "each"), [(0, 16), (1, 4 + 12 / 8), (2, 2 + 14 / 8), (3, 16 / 8)])
