@@ -358,10 +358,14 @@ def _mixture(model: Model, plan: Plan, experts: Experts) -> Iterator[Step]:
 
 
 def _grouped(model: Model, plan: Plan, experts: Experts, local: int, busiest: int) -> Iterator[Kernel]:
-    """The products of a rank's experts, with the tokens of the busiest rank; experts without tokens read no weights."""
+    """The products of a rank's experts, with the tokens of the busiest rank.
+
+    Experts without tokens read no weights. Of few tokens that each choose at random some have several; unless padded.
+    """
     size, width = plan.element_bytes, max(1, experts.ffn // plan.expert_tp)
     wide = 2 * width if model.gated else width
-    trained, working = plan.trains(Weights.EXPERTS), min(local, busiest)
+    empty = 0.0 if plan.capacity else (1 - experts.top_k / experts.count) ** (busiest * plan.ep / experts.top_k)
+    trained, working = plan.trains(Weights.EXPERTS), min(busiest, max(1, round(local * (1 - empty))))
     product = partial(GroupedProduct, working) if working > 1 else Product
     up = product(busiest, wide, model.hidden)
     yield Kernel(Part.EXPERTS, up, 1, float(size * busiest * wide), (Module.MOE,), trained=trained)
