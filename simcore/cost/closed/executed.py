@@ -17,9 +17,9 @@ from simcore.cost.closed.transformer import Cost, Grid, Matrix, Model, Part, Run
 from simcore.cost.played import native
 from simcore.cost.predict import predict
 from simcore.cost.systems import Cluster
+from simcore.cost.words import of_size, plan_of
 from simcore.errors import InputError
 from simcore.model.layer import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
-from simcore.model.plan import Plan, check
 from simcore.model.shape import Experts
 from simcore.model.shape import Model as Transformer
 from simcore.network.topology.model import Topology
@@ -294,13 +294,13 @@ def utilised(run: RunCost, cluster: Cluster, microbatch_size: int | None) -> Uti
     each, rest = divmod(microbatch_size or replicas, replicas)
     if rest:
         raise InputError.at("--microbatch_size", "does not divide", expected=f"a multiple of {replicas}")
-    plan = Plan.of(
-        training.seq_len, training.batch_size, dp=replicas, tp=tp, cp=grid.seq, ep=grid.exp, pp=grid.pipe,
-        expert_tp=tp, micro_batch=each, sequence_parallel=tp > 1,
-        recompute="full" if training.checkpointing else "none",
-    )  # fmt: skip
-    check(shape, plan)
-    step_s = predict(shape, plan, cluster).step_s
+    system = of_size(cluster, grid.clusters)
+    plan = plan_of(shape, system, grid.clusters, {
+        "seq": training.seq_len, "global_batch": training.batch_size, "dp": replicas, "tp": tp, "cp": grid.seq,
+        "ep": grid.exp, "pp": grid.pipe, "micro_batch": each, "sequence_parallel": tp > 1,
+        "recompute": "full" if training.checkpointing else "none", **({"expert_tp": tp} if experts else {}),
+    })  # fmt: skip
+    step_s = predict(shape, plan, system).step_s
     runtime_s = step_s * training.batches
     peak = grid.clusters * cluster.device.peak(plan.dtype)
     return Utilised(step_s, runtime_s, run.done.flop / (runtime_s * peak))

@@ -2,12 +2,18 @@ import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import simcore
 from simcore.cli import main
 from simcore.cost.closed import transformer
-from simcore.cost.closed.executed import execute, simple_batch, transformer_batch
+from simcore.cost.closed.executed import execute, simple_batch, transformer_batch, utilised
 from simcore.cost.closed.simple import Chip, Setup, evaluate
+from simcore.cost.systems import CLUSTERS
+from simcore.cost.words import cluster_of
 from simcore.errors import InputError
+from simcore.model.shape import Model as Shape
 from simcore.network.topology.model import Dimension, Topology
 
 FAST = Chip(1e14, 1e12, 1e30)
@@ -154,3 +160,21 @@ def test_the_grid_of_the_command_is_executed_beside_its_closed_form(capsys):
 def test_what_the_execution_needs_is_asked_for(given, message, capsys):
     assert main(given.split()) == 2
     assert message in capsys.readouterr().err
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    name=st.sampled_from([*CLUSTERS, "V100", "MI300X", "GB200"]),
+    tp=st.sampled_from([1, 2, 8]),
+    pp=st.sampled_from([1, 2]),
+    dp=st.sampled_from([1, 4]),
+)
+def test_a_batch_on_a_cluster_takes_what_is_predicted_for_a_step(name, tp, pp, dp):
+    """Also in the cluster's number format and as its software does by itself."""
+    grid = transformer.Grid(data=dp, pipe=pp, tensor_int=tp)
+    counted = transformer.Model(layers=8, d_model=4096, heads=64, d_ffn=16384, d_head=64)
+    run = transformer.evaluate(counted, grid, transformer.Training(1 << 30, 32), efficient=False)
+    shape = Shape("same", 8, 4096, 64, 16384, 1, 1, 64, gated=counted.glu, tied=True, norms=1, parallel_block=True)
+    words = {"tp": tp, "pp": pp, "dp": dp, "global_batch": 32, "sequence_parallel": tp > 1}
+    asked = simcore.predict(shape, name, tp * pp * dp, 2048, **words)
+    assert utilised(run, cluster_of(name), None).step_s == asked.step_s
