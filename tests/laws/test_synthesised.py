@@ -1,5 +1,6 @@
 """Laws of synthesised collectives: on any network the data get where they belong, and no bound is beaten."""
 
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Dimension, Graph, Topology
 from simcore.system.collectives import PlanOptions, algorithms
-from simcore.system.collectives.synthesised import wires
+from simcore.system.collectives.synthesised import _gathered, _State, wires
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.plans.flow import Claim, faults
 from simcore.units import transfer_ns
@@ -65,6 +66,25 @@ def port_bound_ns(topology, share_bytes):
 def test_on_any_connected_network_every_rank_gets_what_it_shall(topology, kind, window, data_bytes):
     plan = plan_on(topology, kind, data_bytes, window)
     assert not list(faults(plan, Claim(kind, topology.npus, topology.npus * max(1, window))))
+
+
+@settings(deadline=None, max_examples=40)
+@given(graphs(), st.integers(1, 2), st.integers(1, 5000))
+def test_of_both_rules_the_one_that_ends_sooner_is_taken_and_it_sends_what_is_rarest(topology, pieces, chunk_bytes):
+    """Counted anew for every message; among equals it is the next chunk behind the receiver's own."""
+    ways, size = wires(LinkGraph(topology), np.arange(topology.npus)), topology.npus
+    tried = [_State(ways, size, pieces, chunk_bytes, nearby=nearby) for nearby in (False, True)]
+    assert all(state.run() for state in tried)
+    sooner = min(tried, key=lambda state: state.end_ns)
+    found = [(entry.src, entry.dst, *entry.chunks) for entry in _gathered(ways, size, [chunk_bytes] * size * pieces)]
+    assert found == [(way.src, way.dst, chunk) for _, way, chunk in sooner.sent]
+    there = {(rank, rank * pieces + piece): 0 for rank in range(size) for piece in range(pieces)}
+    for now_ns, way, chunk in tried[0].sent:
+        copies = Counter(chunk for _, chunk in there)
+        possible = [each for rank, each in there if rank == way.src and there[rank, each] <= now_ns]
+        wanted = [each for each in possible if (way.dst, each) not in there]
+        assert chunk == min(wanted, key=lambda each: (copies[each], (each - way.dst * pieces) % (size * pieces)))
+        there[way.dst, chunk] = now_ns + max(transfer_ns(chunk_bytes, rate) for rate in way.rates) + way.latency_ns
 
 
 @settings(deadline=None, max_examples=15)

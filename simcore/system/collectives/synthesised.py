@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,6 @@ from simcore.units import transfer_ns
 from simcore.workload.model import CollectiveKind
 
 MOST_TRANSFERS = 1 << 18
-FEW = 8  # ways, of which it is not worth while to look again which are free
 
 
 @native(
@@ -90,43 +90,64 @@ def _gathered(wires: Sequence[Wire], size: int, sizes: Sequence[int], first: int
 
     ValueError where not all can be reached.
     """
-    tried = [_State(wires, size, len(sizes) // size, max(sizes), nearby=nearby) for nearby in (False, True)]
-    for state in meter().over(tried):
-        state.run()
-    sent = min(tried, key=lambda state: state.end_ns).sent
+    sent, before_ns = list[tuple[int, Wire, int]](), inf
+    for nearby in meter().over((False, True)):
+        state = _State(wires, size, len(sizes) // size, max(sizes), nearby=nearby)
+        if state.run(before_ns):
+            sent, before_ns = state.sent, state.end_ns
     steps = {time_ns: step for step, time_ns in enumerate(sorted({time_ns for time_ns, _, _ in sent}), first)}
     return [Transfer(steps[time_ns], wire.src, wire.dst, (chunk,), sizes[chunk]) for time_ns, wire, chunk in sent]
+
+
+class _Sets:
+    """A set of chunks for each rank; `words` has them as rows of bits."""
+
+    def __init__(self, members: NDArray[np.bool_]):
+        rows = np.packbits(members, axis=1, bitorder="little")
+        rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 8)))
+        self._bytes, self._width = bytearray(rows.tobytes()), rows.shape[1]
+        self.words = np.frombuffer(self._bytes, np.uint64).reshape(len(rows), -1)
+
+    def flip(self, rank: int, chunk: int) -> None:
+        """Put a chunk in, or take it out."""
+        self._bytes[rank * self._width + (chunk >> 3)] ^= 1 << (chunk & 7)
+
+    def of(self, rank: int) -> int:
+        """The chunks of a rank as bits of a number."""
+        return int.from_bytes(self._bytes[rank * self._width : (rank + 1) * self._width], "little")
 
 
 class _State:
     """Who has which chunks, which links are free, and what is on its way."""
 
     def __init__(self, wires: Sequence[Wire], size: int, pieces: int, chunk_bytes: int, *, nearby: bool):
-        count, own = size * pieces, (1 << pieces) - 1
+        count = size * pieces
         self._wires = wires
         times_ns = {rate: transfer_ns(chunk_bytes, rate) for rate in {rate for wire in wires for rate in wire.rates}}
         self._own_ns = [[max(times_ns[rate], 1) for rate in wire.rates] for wire in wires]
         self._whole_ns = [max(max(times_ns[rate] for rate in wire.rates) + wire.latency_ns, 1) for wire in wires]
         out: list[list[int]] = [[] for _ in range(size)]
         users: dict[int, list[int]] = {}
-        self._sources = np.zeros((size, count), np.int64)  # neighbours that hold a chunk
+        # Neighbours that hold a chunk, times the chunks; and how far it is behind the receiver's own.
+        self._ranks = (np.arange(count) - np.arange(size)[:, None] * pieces) % count
         for index, wire in enumerate(wires):
             out[wire.src].append(index)
-            self._sources[wire.dst, wire.src * pieces : (wire.src + 1) * pieces] += 1
+            self._ranks[wire.dst, wire.src * pieces : (wire.src + 1) * pieces] += count
             for link in wire.links:
                 users.setdefault(link, []).append(index)
-        # Sets of chunks as bits of a number: most looks at two ranks find nothing to send, and these are quick.
-        self._held = [own << rank * pieces for rank in range(size)]
-        self._lacked = [((1 << count) - 1) ^ held for held in self._held]  # neither there nor on its way
-        self._copies = np.ones(count, np.int64)  # there or on their way
+        own = np.repeat(np.eye(size, dtype=bool), pieces, axis=1)
+        self._held, self._lacked = _Sets(own), _Sets(~own)  # lacked: neither there nor on its way
+        self._copies = [0] * count  # there or on their way, beside their owner's
+        self._levels = [(1 << count) - 1] + [0] * size  # chunks by their copies
         self._out = [np.array(each, np.int64) for each in out]
         self._users = {link: np.array(each, np.int64) for link, each in users.items()}
-        ends = [np.array([wires[index].dst for index in each], np.int64) for each in out]
-        self._reached = [np.unique(each, return_counts=True) for each in ends]
-        self._nearby = nearby
-        most = max((len(wire.links) for wire in wires), default=0)
+        self._ends = np.array([(wire.src, wire.dst) for wire in wires], np.int64).reshape(-1, 2).T
+        reached = (np.unique(self._ends[1, each], return_counts=True) for each in self._out)
+        self._reached = [(end, ways * count) for end, ways in reached]
+        self._nearby, self._pieces = nearby, pieces
+        most = max((len(wire.links) for wire in wires), default=1)
         same = [wire.links + wire.links[:1] * (most - len(wire.links)) for wire in wires]  # as many links for each
-        self._links = np.array(same, dtype=np.int64).reshape(len(wires), most)
+        self._links = np.array(same, dtype=np.int64).reshape(len(wires), most).T.copy()
         self._free_ns = np.zeros(max(users, default=0) + 1, np.int64)
         self._now_ns = self.end_ns = 0
         self._awake = [np.arange(len(wires))]
@@ -135,47 +156,58 @@ class _State:
         self._missing = count * (size - 1)
         self.sent: list[tuple[int, Wire, int]] = []
 
-    def run(self) -> None:
-        """Until everybody has everything."""
-        while self._missing:
+    def run(self, before_ns: float = inf) -> bool:
+        """Until everybody has everything; whether that is before a time, without which it stops."""
+        while self._missing and self.end_ns < before_ns:
             self._match()
             if self._missing and not self._advance():
                 raise ValueError("not every rank can be reached from every other")
+        return self.end_ns < before_ns
 
     def _match(self) -> None:
         """Send what can be sent now, over the ways that something has changed for.
 
         Of ways that begin with one link, which follow each other, one sends: the first that has what its end lacks.
         """
-        changed = np.zeros(len(self._wires), bool)
-        changed[np.concatenate(self._awake)] = True
-        awake, taken, self._awake = np.flatnonzero(changed), set[int](), []
-        awake = awake[self._free(awake)]
-        begins = np.flatnonzero(np.diff(self._links[awake, :1], axis=0)) + 1
-        for begin, end in pairwise((0, *begins.tolist(), len(awake))):
-            together = awake[begin:end]
-            for index in (together[self._free(together)] if len(together) > FEW else together).tolist():
+        ready, taken = self._ready(), set[int]()
+        begins = np.flatnonzero(np.diff(self._links[0, ready])) + 1
+        indexes = ready.tolist()
+        for begin, end in pairwise((0, *begins.tolist(), len(indexes))):
+            for index in indexes[begin:end]:
                 wire = self._wires[index]
-                if (wanted := self._held[wire.src] & self._lacked[wire.dst]) and taken.isdisjoint(wire.links):
+                if taken.isdisjoint(wire.links) and (wanted := self._held.of(wire.src) & self._lacked.of(wire.dst)):
                     self._send(index, wire, self._rarest(wanted, wire.dst))
                     taken.update(wire.links)
                     break
 
-    def _free(self, wires: IntArray) -> NDArray[np.bool_]:
-        """Which ways have no link that is busy."""
-        free: NDArray[np.bool_] = np.all(self._free_ns[self._links[wires]] <= self._now_ns, axis=1)
-        return free
+    def _ready(self) -> IntArray:
+        """Which of the ways that something has changed for are free and have what their ends lack."""
+        changed = np.zeros(len(self._wires), bool)
+        changed[np.concatenate(self._awake)] = True
+        self._awake = []
+        ready = np.flatnonzero(changed)
+        for links in self._links:
+            ready = ready[self._free_ns[links[ready]] <= self._now_ns]
+        src, dst = self._ends[:, ready]
+        found: IntArray = ready[(self._held.words[src] & self._lacked.words[dst]).any(axis=1)]
+        return found
 
     def _rarest(self, chunks: int, dst: int) -> int:
         """The rarest of a set of chunks; the next behind the receiver's own of those that are as rare."""
-        copies = self._sources[dst] if self._nearby else self._copies
-        bits = np.frombuffer(chunks.to_bytes(len(copies) // 8 + 1, "little"), np.uint8)
-        wanted = np.unpackbits(bits, bitorder="little").nonzero()[0]
-        behind = (wanted - dst * len(copies) // len(self._out)) % len(copies)
-        return int(wanted[(copies[wanted] * len(copies) + behind).argmin()])
+        if self._nearby:
+            bits = np.frombuffer(chunks.to_bytes(len(self._ranks[dst]) // 8 + 1, "little"), np.uint8)
+            wanted = np.unpackbits(bits, bitorder="little").nonzero()[0]
+            return int(wanted[self._ranks[dst, wanted].argmin()])
+        rarest = next(rarest for level in self._levels if (rarest := chunks & level))
+        own = dst * self._pieces
+        behind = rarest >> own << own or rarest
+        return (behind & -behind).bit_length() - 1
 
     def _send(self, index: int, wire: Wire, chunk: int) -> None:
-        self._lacked[wire.dst] &= ~(1 << chunk)
+        bit, copies = 1 << chunk, self._copies[chunk]
+        self._lacked.flip(wire.dst, chunk)
+        self._levels[copies] ^= bit
+        self._levels[copies + 1] ^= bit
         self._copies[chunk] += 1
         self._missing -= 1
         self.sent.append((self._now_ns, wire, chunk))
@@ -201,9 +233,9 @@ class _State:
             if chunk < 0:
                 self._awake.append(self._users[place])
                 continue
-            self._held[place] |= 1 << chunk
+            self._held.flip(place, chunk)
             self._awake.append(self._out[place])
             if self._nearby:
                 ends, ways = self._reached[place]
-                self._sources[ends, chunk] += ways
+                self._ranks[ends, chunk] += ways
         return True
