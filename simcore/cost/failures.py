@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from math import ceil, floor, inf, log
+from math import ceil, floor, inf
 
 from simcore.cost.closed.operation import daly_interval_s
 from simcore.errors import InputError
@@ -177,21 +177,12 @@ class _Life:
                 return
             self.found.smallest = min(self.found.smallest, self._size(self.healthy))
             takes_s = detect_s + asked.restart_s + asked.checkpoint.write_s(self._size(self.healthy))
-            fails_s = self._failure_s() if asked.repair_s else self._fail_alike(takes_s)
+            fails_s = self._failure_s()
             self._pass("restart_s", min(takes_s, fails_s))
             if fails_s >= takes_s:
                 return
             self._lose_node()
             detect_s = asked.detect_s
-
-    def _fail_alike(self, takes_s: float) -> float:
-        """As `_failure_s` where nodes are back at once: behind failures that begin a start anew and change nothing."""
-        found, rate, draw = self.found, self.asked.nodes / self.asked.mtbf_s, self.source.random
-        now_s, lost_s, left = self.now_s, found.lost_s["restart_s"], MOST_STOPS - found.stops
-        while (fails_s := -log(1.0 - draw()) / rate) < min(takes_s, self.asked.wall_s - now_s) and left:
-            now_s, lost_s, left = now_s + fails_s, lost_s + fails_s, left - 1
-        self.now_s, found.lost_s["restart_s"], found.stops = now_s, lost_s, MOST_STOPS - left
-        return fails_s
 
     def _repair(self) -> None:
         """Nodes that are repaired by now are healthy."""

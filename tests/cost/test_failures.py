@@ -1,7 +1,6 @@
 """Runs whose nodes fail: Daly's formula where it applies, a published run, and what every run obeys."""
 
 import json
-from dataclasses import replace
 from math import factorial, fsum, inf, sqrt
 from statistics import median
 
@@ -119,14 +118,6 @@ def test_a_run_with_spares_waits_as_often_as_erlangs_loss_formula_says(nodes, sp
     terms = [load**away / factorial(away) for away in range(spares + 2)]
     mean, error = mean_and_error(asked)
     assert abs(mean - (1 - terms[-1] / fsum(terms))) < 5 * error + 0.01
-
-
-@given(st.floats(1, 1000), st.floats(0, 600), st.integers(0, 2), st.integers(0, 99))
-@settings(max_examples=20, deadline=None)
-def test_starts_that_fail_again_and_again_are_those_that_are_played_one_by_one(mtbf_s, restart_s, spares, seed):
-    """A repair of the least time that there is changes no clock, but is looked for after every failure."""
-    once = Failures(8, mtbf_s, 3000, Checkpoint(1e10, 1e9), detect_s=1, restart_s=restart_s, spares=spares)
-    assert draw(once, 2, seed) == draw(replace(once, repair_s=5e-324), 2, seed)
 
 
 @given(st.integers(2, 30), st.floats(0.05, 2))
