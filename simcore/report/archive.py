@@ -13,7 +13,6 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -106,10 +105,8 @@ def _arrays(report: Report) -> Arrays:
         "dim_npus": np.array([npus for _, npus in timeline.dims], dtype=np.int64),
     }
     if links is not None:
-        number = {name: at for at, name in enumerate(dict.fromkeys(chain(links.src, links.dst)))}
-        ends = {"link_src": links.src, "link_dst": links.dst}  # a large machine has far fewer nodes than links
-        arrays |= {name: np.fromiter(map(number.__getitem__, each), np.int32, len(each)) for name, each in ends.items()}
-        arrays["nodes"] = _strings(number)
+        src, dst, names = links.ends()  # a large machine has far fewer nodes than links
+        arrays |= {"link_src": src.astype(np.int32), "link_dst": dst.astype(np.int32), "nodes": _strings(names)}
         arrays |= {"link_bytes": links.size_bytes, "link_busy_ns": links.busy_ns}
         arrays |= {} if links.coordinates is None else {"link_coordinates": links.coordinates}
         arrays |= {} if links.queues is None else _of_queues(links.queues)

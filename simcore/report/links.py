@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simcore.errors import InputError
 from simcore.report.palette import HEAT, INK
 from simcore.report.plots import canvas, heat, styled
-from simcore.timeline.events import LinkTable, Timeline
+from simcore.timeline.events import LinkTable, Timeline, in_order_of_coming
 from simcore.units import SIZES, format_bytes, largest_unit
 
 if TYPE_CHECKING:
@@ -61,21 +61,23 @@ def _map(timeline: Timeline, links: LinkTable, places: Places) -> Figure:
 
 def _matrix(links: LinkTable) -> Figure:
     """A cell for every two nodes that a link joins: numbered nodes in order, then the others."""
-    fullest = np.argsort(-links.size_bytes, kind="stable").tolist()
-    ends = list(dict.fromkeys(end for link in fullest for end in (links.src[link], links.dst[link])))
-    nodes = sorted(ends[:MOST_NODES], key=_numbers)
-    place = {node: index for index, node in enumerate(nodes)}
+    fullest = np.argsort(-links.size_bytes, kind="stable")
+    src, dst, names = links.ends()
+    pairs = np.stack([src, dst], axis=1)[fullest]
+    shown = sorted(in_order_of_coming(pairs.ravel())[:MOST_NODES].tolist(), key=lambda node: _numbers(names[node]))
+    nodes, place = [names[node] for node in shown], np.full(len(names), -1)
+    place[shown] = np.arange(len(shown))
+    inside = (place[pairs] >= 0).all(axis=1)
     carried = np.zeros((len(nodes), len(nodes)), np.int64)
-    for link in reversed(fullest):
-        if links.src[link] in place and links.dst[link] in place:
-            carried[place[links.src[link]], place[links.dst[link]]] = links.size_bytes[link]
+    row, column = place[pairs[inside]][::-1].T  # of several between two nodes the fullest is written last
+    carried[row, column] = links.size_bytes[fullest[inside]][::-1]
     side = min(max(3.5, 0.22 * len(nodes) + 2), 9)
     ticks = range(0, len(nodes), max(1, len(nodes) // 24))
     with canvas(side + 1, side) as (figure, axes):
         heat(figure, axes, carried, CARRIED)
         axes.set_xticks(ticks, [nodes[tick] for tick in ticks], rotation=90)
         axes.set_yticks(ticks, [nodes[tick] for tick in ticks])
-        left_out = f" ({len(nodes)} of {len(ends):,} nodes)" if len(ends) > len(nodes) else ""
+        left_out = f" ({len(nodes)} of {len(names):,} nodes)" if len(names) > len(nodes) else ""
         axes.set(xlabel=f"to{left_out}", ylabel="from")
     return figure
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -207,6 +208,27 @@ class QueueTable:
         return cls(**columns, curves=LinkHistory.joined([table.curves for table in tables], before))
 
 
+class NodeNames(Sequence[str], ABC):
+    """Names of numbered nodes, made when they are asked for: a large machine has millions."""
+
+    @property
+    @abstractmethod
+    def nodes(self) -> NDArray[np.int64]:
+        """The number of every node."""
+
+    @abstractmethod
+    def name_of(self, node: int) -> str:
+        """The name of the node of a number; no two have the same."""
+
+
+def in_order_of_coming(nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Every number of some once, in the order in which they first come."""
+    first = np.full(int(nodes.max(initial=0)) + 1, len(nodes))
+    first[nodes[::-1]] = np.arange(len(nodes))[::-1]
+    found: NDArray[np.int64] = np.argsort(first)[: np.count_nonzero(first < len(nodes))]
+    return found
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkTable:
     """What each link carried, where links are modelled; columns of equal length, `src` and `dst` name the ends.
@@ -224,6 +246,25 @@ class LinkTable:
     faults: tuple[FaultCount, ...] = ()
     use: LinkHistory | None = None
     queues: QueueTable | None = None
+
+    def ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
+        """Source and destination of every link as numbers of nodes, and the names of these.
+
+        Nodes are numbered as they come: sources first, then what is a destination only.
+        """
+        if not (isinstance(self.src, NodeNames) and isinstance(self.dst, NodeNames)):
+            known = dict[str, int]()
+            src, dst = (
+                np.array([known.setdefault(name, len(known)) for name in names], np.int64)
+                for names in (self.src, self.dst)
+            )
+            return src, dst, list(known)
+        nodes = np.concatenate([self.src.nodes, self.dst.nodes])
+        first = in_order_of_coming(nodes)
+        numbers = np.zeros(int(nodes.max(initial=0)) + 1, np.int64)
+        numbers[first] = np.arange(len(first))
+        src, dst = np.split(numbers[nodes], 2)
+        return src, dst, list(map(self.src.name_of, first.tolist()))
 
     @classmethod
     def joined(cls, tables: Sequence[LinkTable]) -> LinkTable:

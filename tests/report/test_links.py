@@ -1,15 +1,20 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
 
 from simcore.errors import InputError
+from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import logical
 from simcore.network.topology.model import Dimension, Topology, Wafer
 from simcore.report import artefacts
+from simcore.report.archive import events_npz
 from simcore.report.links import _arrows, links_figure
 from simcore.report.model import Report
 from simcore.workload.model import CollectiveKind
-from tests.runs import Run, micro
+from tests.runs import Run, machines, micro
 
 
 def grid(kind, rows=4, columns=4, **changes):
@@ -92,3 +97,24 @@ def test_the_option_writes_the_map(tmp_path):
     result = CliRunner().invoke(command("run"), given)
     assert result.exit_code == 0, result.output
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@given(machines(kinds=("Ring", "Mesh", "Switch", "FullyConnected")))
+def test_ends_of_links_have_the_numbers_that_their_names_give(topology):
+    links = LinkGraph(topology)
+    table = links.table(np.arange(len(links)), np.arange(len(links)))
+    told = replace(table, src=[*table.src], dst=[*table.dst])
+    for ours, of_names in zip(table.ends(), told.ends(), strict=True):
+        assert np.array_equal(ours, of_names)
+    names = table.ends()[-1]
+    assert names == list(dict.fromkeys([*table.src, *table.dst]))
+    assert [names[at] for at in table.ends()[1].tolist()] == [*table.dst]
+
+
+def test_pictures_and_archives_name_a_node_once_not_once_a_link(monkeypatch):
+    timeline, named, name_of = grid("Switch", 8, 16), [], LinkGraph.name_of
+    monkeypatch.setattr(LinkGraph, "name_of", lambda links, node: named.append(node) or name_of(links, node))
+    for write in (lambda: links_figure(timeline), lambda: events_npz(Report(timeline, "native", "congested"))):
+        named.clear()
+        write()
+        assert len(named) <= len({*named}) + 2  # and both ends of the fullest link

@@ -21,7 +21,7 @@ from simcore.network.topology.moves import EVERYBODY, Fold
 from simcore.network.topology.ports import Ports
 from simcore.network.topology.twisted import TwistedTorus
 from simcore.network.topology.wafer import WaferMesh
-from simcore.timeline.events import LinkTable
+from simcore.timeline.events import LinkTable, NodeNames
 from simcore.timeline.link_use import LinkHistory, LinkRows
 
 LINK_BYTES = 64  # ends, rates and what a link carried, in columns
@@ -255,8 +255,8 @@ class LinkGraph:
         )
 
 
-class _Ends(Sequence[str]):
-    """Names of one end of every link, made when they are asked for: a large machine has millions."""
+class _Ends(NodeNames):
+    """One end of every link."""
 
     def __init__(self, links: LinkGraph, end: int):
         self._links, self._end = links, end
@@ -271,7 +271,14 @@ class _Ends(Sequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         names = self._links.names
-        return (names[node] for node in (self._links.src, self._links.dst)[self._end].tolist())
+        return (names[node] for node in self.nodes.tolist())
+
+    @property
+    def nodes(self) -> IntArray:
+        return (self._links.src, self._links.dst)[self._end]
+
+    def name_of(self, node: int) -> str:
+        return self._links.name_of(node)
 
 
 def _axes(topology: Topology) -> Iterator[Axis]:
