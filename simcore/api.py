@@ -345,6 +345,7 @@ def _run(
     named += [(f"schedule {Path(found.location.file).name}", found.location.file) for found in schedules]
     inputs += [Input(role, path, sha256(path)) for role, path in named if path]
     warnings = (*source.content.warnings, *_warnings(source.content, rules, settings, noise), *timeline.notes)
+    warnings += tuple(rules.unheeded(given)) if given else ()
     warnings += (*_idle(asked, given, ROWS if rows else TRACES), *machine.notes())
     warnings += tuple(dict.fromkeys(found.note for found in schedules if found.note))
     if rows and rows.parallelism.all_gpus not in (0, machine.npus):

@@ -71,7 +71,7 @@ def prepare(
     dims, groups = place(workload, topology, oversized=profile.oversized_groups)
     lanes = _lanes(topology, dims, system, defaults)
     counts = {kind: len(lanes[kind]) for kind in lanes}
-    return Setup(topology, system, profile, settings, dims, groups, lanes, counts)
+    return Setup(topology, profile.heeded(system), profile, settings, dims, groups, lanes, counts)
 
 
 def usual_system(topology: Topology, profile: Profile) -> SystemConfig:

@@ -13,7 +13,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.network.topology.model import Dimension, Topology
+from simcore.network.topology.model import Topology
+from simcore.profiles.native import dimension_bandwidth
 from simcore.profiles.profile import GraphRules, Profile, hops_along, in_halves, profiles, rings, rules_of
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import SystemConfig
@@ -69,11 +70,6 @@ def queue_choice(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tup
     return tuple((queue, False) for queue in range(max(half, 1)))
 
 
-def dimension_bandwidth(dim: Dimension) -> float:
-    """One link's."""
-    return dim.bandwidth_bytes_per_s
-
-
 def slot(kind: int, on_cpu: bool, stream: int, group: str) -> str:
     """One slot each for CPU nodes, computations and communication; receives need none."""
     if on_cpu:
@@ -96,6 +92,7 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
         scale=lambda value, factor: int(value * factor),
         system=rings,
         dimension_bandwidth=dimension_bandwidth,
+        ignored=("inter_dimension_scheduling", "intra_dimension_scheduling"),
         memory_bus=True,
         shared_links={"congested": StoreAndForward.on},
         graph=GraphRules(

@@ -99,7 +99,8 @@ class Profile:
     a scale option to a size or a time. `dimension_bandwidth` weighs dimensions against each other (Themis).
     `total_all_gather` reads all-gather sizes of SimAI files as totals. With `in_turn`, NPUs act one after the
     other within a nanosecond, in the order in which they asked for it. With `oversized_groups`, a model-parallel group
-    larger than the machine means none (ASTRA-sim 1.0). `shared_links` chooses the network of the modes whose
+    larger than the machine means none (ASTRA-sim 1.0). Settings of a system file among `ignored` are read and have no
+    effect. `shared_links` chooses the network of the modes whose
     links are shared. `memory_bus` allows the shared memory bus. `noisy_links` says that its networks look at every link
     for itself. With `gang`, a chunk's phase begins on all NPUs of its group at once. `native_algorithms` allows the
     collective algorithms that ASTRA-sim has not. `by_messages` allows `--exact messages`. `pipelines`
@@ -126,6 +127,7 @@ class Profile:
     noisy_links: bool = False
     total_all_gather: bool = False
     oversized_groups: bool = False
+    ignored: tuple[str, ...] = ()
     memory_bus: bool = False
     gang: bool = False
     native_algorithms: bool = False
@@ -139,6 +141,16 @@ class Profile:
         if self.name in profiles and profiles.get(self.name) is self:
             return _named, (self.name,)
         return object.__reduce_ex__(self, protocol)
+
+    def heeded(self, system: SystemConfig) -> SystemConfig:
+        """A system file's settings, those that are `ignored` as if it did not say them."""
+        return replace(system, **{name: getattr(SystemConfig(), name) for name in self.ignored})
+
+    def unheeded(self, system: SystemConfig) -> Iterator[str]:
+        """What a system file asks for in vain, in words."""
+        for name in self.ignored:
+            if getattr(system, name) != getattr(SystemConfig(), name):
+                yield f"profile {self.name} ignores {name.replace('_', '-')}, as its original does"
 
     def turned(self, rule: Rule, other: Profile) -> Profile:
         """With the fields of a rule as another profile has them.

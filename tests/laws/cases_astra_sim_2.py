@@ -134,7 +134,6 @@ def systems(draw, topology: Topology, *, names=("ring", "direct", "halvingDoubli
         preferred_dataset_splits=draw(st.sampled_from([1, 2, 3])),
         implementations={kind: chosen(kind) for kind in KINDS},
         collective_optimization=draw(st.sampled_from(["localBWAware", "baseline"])),
-        inter_dimension_scheduling=draw(st.sampled_from(["ascending", "ascending", "roundRobin", "themis"])),
         local_memory_bytes_per_s=draw(st.sampled_from([50e9, 1600e9])),
         roofline=draw(st.booleans()),
         peak_flops=100e12,

@@ -142,3 +142,22 @@ def test_a_communicator_takes_its_own_two_trees_in_turns_whatever_the_machine_ha
     found = finishes(case, tmp_path)
     assert found == Simulation(case).run()["finish_ns"]
     assert found[1] < found[0]  # the root of the first tree, its highest member
+
+
+@pytest.mark.parametrize(
+    ("key", "orders"),
+    [
+        ("inter-dimension-scheduling", ("roundRobin", "themis", "themisFlex")),
+        ("intra-dimension-scheduling", ("SCF", "RG", "lessRemainingPhaseFirst")),
+    ],
+)
+@pytest.mark.parametrize("kind", ["ALL_REDUCE", "ALL_GATHER", "ALL_TO_ALL"])
+def test_orders_of_dimensions_and_of_chunks_have_no_effect(key, orders, kind, tmp_path):
+    """No key of 2.x sets them: a collective of several chunks takes what it takes without."""
+    case = case_of([("Ring", 4), ("Switch", 2), ("Ring", 3)], lambda _: [collective(kind, 100_000)], splits=7)
+    usual = finishes(case, tmp_path)
+    for order in orders:
+        case["system"][key] = order
+        report = run(**second_generation(case, tmp_path)).to_dict()
+        assert report["warnings"] == [f"profile astra-sim-2 ignores {key}, as its original does"]
+        assert finishes(case, tmp_path) == usual
