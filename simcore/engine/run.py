@@ -75,7 +75,8 @@ def _played(case: LoopCase | GraphCase) -> Timeline:
     transport = transport_of(env, ranks, choices, topology)
     gate = make_gate(env, ranks, setup)
     in_turn = case.in_turn(transport, gate)
-    rules = cutting(setup)
+    endless = set[CollectiveKind]()
+    rules = cutting(setup, endless)
     schedulers = [
         Scheduler(env, npu_class, int(members[0]), rules, transport, events, gate, in_turn)
         for npu_class, members in enumerate(ranks)
@@ -96,6 +97,7 @@ def _played(case: LoopCase | GraphCase) -> Timeline:
         copies, ranks = topology.npus, [range(npu, npu + 1) for npu in range(topology.npus)]
         finish_ns *= copies
     notes = (note for choice, each in zip(choices, transport.parts, strict=True) for note in choice.notes(each))
+    tiny = "{} of fewer bytes than chunks (preferred-dataset-splits): the original never ends"
     played = Timeline(
         events=events.table(copies),
         time_ns=max(finish_ns),
@@ -105,7 +107,7 @@ def _played(case: LoopCase | GraphCase) -> Timeline:
         dims=tuple((dim.kind, dim.npus) for dim in topology.dims),
         rated_bytes_per_s=rates_bytes_per_s(topology),
         links=transport.links(),
-        notes=tuple(dict.fromkeys(notes)),
+        notes=(*dict.fromkeys(notes), *map(tiny.format, sorted(endless))),
         circuits=transport.told(),
     )
     return case.told(played)
@@ -149,12 +151,14 @@ def _check_alike(ranks: Sequence[Sequence[int]], setup: Setup, there: Mapping[in
     )
 
 
-def cutting(setup: Setup) -> Cutting:
-    """How the profile and the system file cut collectives."""
+def cutting(setup: Setup, endless: set[CollectiveKind]) -> Cutting:
+    """How the profile and the system file cut collectives; the kinds that the original never ends are added."""
     topology, system, profile, dims = setup.topology, setup.system, setup.profile, setup.dims
 
     def chunks(kind: CollectiveKind, size_bytes: int, colours: int) -> Iterator[int]:
         splits = -(-system.preferred_dataset_splits // colours) * colours
+        if size_bytes < splits and kind in profile.endless:
+            endless.add(kind)
         return profile.chunks(kind, size_bytes, splits, topology.npus)
 
     return Cutting(

@@ -53,6 +53,7 @@ IDLE_PORTS = (
 NO_ENDPOINT = (
     "the endpoint delay is 0, at which the original stops if built with its assertions; without, it gives this"
 )
+PAIR = "on congested links the original stops at a Ring of 2 NPUs, which is answered here"
 NO_DELAY = "--injection-scale has no effect here: there is no delay to scale (endpoint-delay of a system file)"
 
 
@@ -182,7 +183,10 @@ class Choice:
         follows = self._setup.profile.rules  # those of another program
         stops = follows and not self._costs.endpoint_ns and not self._costs.bus
         idle = self._setup.settings.injection_scale != 1 and not self._scales
-        return (*transport.notes(), *([NO_ENDPOINT] if stops else []), *([NO_DELAY] if idle else []))
+        pairs = any(dim.kind == "Ring" and dim.npus == 2 for dim in self._setup.topology.dims)
+        doubles = pairs and self._network and self._network.by_event
+        told = {NO_ENDPOINT: stops, PAIR: doubles, NO_DELAY: idle}
+        return (*transport.notes(), *(note for note, holds in told.items() if holds))
 
 
 def choices_of(setup: Setup) -> list[Choice]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles.profile import Profile, hops_along, in_halves, profiles, rings, rules_of
-from simcore.system.collectives import PlanOptions
+from simcore.system.collectives import EVERYBODY, PlanOptions
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
 from simcore.workload.model import CollectiveKind
@@ -57,7 +57,7 @@ def delay(topology: Topology) -> Delay:
 
 
 def chunks(kind: CollectiveKind, size_bytes: int, splits: int, npus: int) -> Iterator[int]:
-    """`splits` equal chunks and the remainder as one more (upstream never ends with fewer bytes than splits)."""
+    """`splits` equal chunks and the remainder as one more."""
     chunk = max(1, size_bytes // splits)
     for start in range(0, size_bytes, chunk):
         yield min(chunk, size_bytes - start)
@@ -79,6 +79,7 @@ ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
         in_turn=True,
         delay=delay,
         chunks=chunks,
+        endless=EVERYBODY,
         reduction=reduction,
         queue_choice=in_halves,
         plan_options=PlanOptions(alternate_reductions=True, late_reductions=True),

@@ -86,6 +86,7 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
         gigabyte="binary",
         delay=delay,
         chunks=chunks,
+        endless=(CollectiveKind.ALL_GATHER,),
         reduction=reduction,
         queue_choice=queue_choice,
         plan_options=PlanOptions(alternate_reductions=True, late_reductions=True),

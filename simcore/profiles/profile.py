@@ -95,7 +95,8 @@ class Profile:
     `networks` are the network modes it has, the first is its default. `gigabyte` is what a topology file's GB means (""
     = as the file says, decimal when it does not). `step_ns` is the cost of a state of the training loop, `barrier`
     makes a chunk wait for the whole machine after every phase. `delay` times a message on an idle network. `chunks`
-    cuts a collective of so many bytes on so many NPUs into pieces. `reduction` times a local reduction. `scale` applies
+    cuts a collective of so many bytes on so many NPUs into pieces; of `endless` kinds the original never ends one of
+    fewer bytes than chunks. `reduction` times a local reduction. `scale` applies
     a scale option to a size or a time. `dimension_bandwidth` weighs dimensions against each other (Themis).
     `total_all_gather` reads all-gather sizes of SimAI files as totals. With `in_turn`, NPUs act one after the
     other within a nanosecond, in the order in which they asked for it. With `oversized_groups`, a model-parallel group
@@ -127,6 +128,7 @@ class Profile:
     noisy_links: bool = False
     total_all_gather: bool = False
     oversized_groups: bool = False
+    endless: tuple[CollectiveKind, ...] = ()
     ignored: tuple[str, ...] = ()
     memory_bus: bool = False
     gang: bool = False

@@ -100,6 +100,30 @@ def test_where_the_originals_assertions_stop_it_is_said(two_states, name, scale,
     assert sum("endpoint delay is 0" in warning for warning in warnings) == warned
 
 
+@pytest.mark.parametrize("size_bytes", [1, 3, 4, 100])
+@pytest.mark.parametrize("kind", ["ALLREDUCE", "ALLGATHER"])
+@pytest.mark.parametrize("name", profiles.names())
+def test_where_the_originals_never_end_it_is_said(name, kind, size_bytes, tmp_path):
+    """Usual systems cut into 4 chunks; 2.x makes other collectives than all-gathers larger."""
+    path = tmp_path / "tiny.txt"
+    path.write_text(f"DATA\n1\nrow -1 5 NONE 0 0 NONE 0 5 {kind} {size_bytes} 1\n")
+    never = size_bytes < 4 and name in {"astra-sim-1.0", "astra-sim-2" * (kind == "ALLGATHER")}
+    for fold in (True, False):
+        warnings = run(str(path), "ring8", profile=name, no_fold=not fold).to_dict()["warnings"]
+        assert sum("the original never ends" in warning for warning in warnings) == never
+
+
+@pytest.mark.parametrize("network", ["congested", "congestion-free"])
+@pytest.mark.parametrize("kind", ["Ring", "Switch"])
+@pytest.mark.parametrize("npus", [2, 3])
+def test_a_congested_ring_of_two_is_said_to_stop_the_original(network, kind, npus, tmp_path):
+    path = tmp_path / "network.yaml"
+    path.write_text(f"topology: [{kind}]\nnpus_count: [{npus}]\nbandwidth: [50]\nlatency: [500]\n")
+    report = run("micro_all_reduce", str(path), profile="astra-sim-2", network=network).to_dict()
+    stops = (network, kind, npus) == ("congested", "Ring", 2)
+    assert any("stops at a Ring of 2" in warning for warning in report["warnings"]) == stops
+
+
 @pytest.mark.parametrize(
     ("name", "scale", "told"), [("native", 2.0, True), ("native", 1.0, False), ("astra-sim-1.0", 2.0, False)]
 )
