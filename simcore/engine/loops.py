@@ -116,10 +116,10 @@ class LoopCase:
         return found
 
     def in_turn(self, transport: Transport, gate: Gate) -> InTurn | Apart | None:
-        """Who acts first, for the profile that asks; it knows only NPUs that are all alike."""
+        """Who acts first, for the profile that asks; it knows NPUs that are all alike, messages that never meet."""
         setup, topology = self.setup, self.setup.topology
         differ = setup.settings.stragglers or setup.settings.noise.compute
-        if not setup.profile.in_turn or differ or not isinstance(gate, LocalGate):
+        if not setup.profile.in_turn or setup.profile.shared_links or differ or not isinstance(gate, LocalGate):
             return None
         if isinstance(transport, Apart):
             return transport

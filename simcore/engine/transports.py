@@ -85,7 +85,7 @@ class Choice:
         """
         setup, costs = self._setup, self._costs
         uneven = costs.rendezvous and not self._traffic.looks_alike(self._links)
-        return setup.profile.in_turn and (setup.apart or uneven or costs.bus is not None)
+        return setup.profile.in_turn and not self._network and (setup.apart or uneven or costs.bus is not None)
 
     def _rank_costs(self) -> Costs:
         """What ranks pay beside the network."""

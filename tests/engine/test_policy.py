@@ -24,5 +24,7 @@ def test_an_order_of_chunks_of_ones_own_is_known_to_system_files_of_its_profile(
         simcore.run("dlrm", "torus_4x4x4", str(system))
     with mock.patch.dict(GANG_ORDERS, largest_first):
         assert simcore.run("dlrm", "torus_4x4x4", str(system)).time_ns != simcore.run("dlrm", "torus_4x4x4").time_ns
-        with pytest.raises(InputError, match="profile astra-sim-1.0 has no intra-dimension-scheduling 'largestFirst'"):
+        with pytest.raises(
+            InputError, match=r"profile astra-sim-1\.0 has no intra-dimension-scheduling 'largestFirst'"
+        ):
             simcore.run("dlrm", "torus_4x4x4", str(system), profile="astra-sim-1.0")

@@ -10,6 +10,8 @@ from simcore.api import run
 from simcore.cli import cli
 from simcore.errors import InputError
 from simcore.profiles import GraphRules, profiles
+from tests.laws.cases_astra_sim_1 import case, layer, machine, system
+from tests.published.peers import first_generation
 
 NATIVE = profiles.get("native")
 DEPARTING = [name for name in profiles.names() if profiles.get(name).rules]
@@ -85,6 +87,17 @@ def test_the_command_prints_the_rules_as_text_and_as_json(two_states):
     assert "+2 ns +16.67%  Every state of the training loop costs a nanosecond." in text
     found = json.loads(CliRunner().invoke(cli, [*command, "--explain-profile", "--json"]).output)
     assert found["profile_rules"][-1]["rule"] == "All of these: profile native."
+
+
+@pytest.mark.parametrize("algorithms", ["direct4_ring", "direct5_halvingDoubling", "ring_ring"])
+@pytest.mark.parametrize("endpoint_ns", [1, 100])
+def test_on_shared_links_nobody_asks_who_is_first_of_messages_that_meet(algorithms, endpoint_ns, tmp_path):
+    """Messages that take less than the endpoint's delay are told apart only where they share no links."""
+    network = machine(["FullyConnected", "Ring"], [6, 2], links_count=[5, 2], link_latency=1, link_bandwidth=200)
+    chosen = system(algorithms, endpoint_delay=endpoint_ns, active_chunks_per_dimension=4, preferred_dataset_splits=3)
+    drawn = case("DATA", [layer(wg=(0, "REDUCESCATTER", 600))], network, chosen, num_passes=1)
+    rows = run(**first_generation(drawn, tmp_path), explain_profile=True).to_dict()["profile_rules"]
+    assert all(row["time_ns"] or row["refused"] for row in rows)
 
 
 def test_native_has_nothing_to_explain(two_states):
