@@ -161,3 +161,14 @@ def test_orders_of_dimensions_and_of_chunks_have_no_effect(key, orders, kind, tm
         report = run(**second_generation(case, tmp_path)).to_dict()
         assert report["warnings"] == [f"profile astra-sim-2 ignores {key}, as its original does"]
         assert finishes(case, tmp_path) == usual
+
+
+def test_gangs_decide_behind_an_instant_of_congested_links(tmp_path):
+    """Without the rule on who begins, a message that takes no time went round for ever in its nanosecond."""
+    ends = {"src": 0, "dst": 2, "bytes": 6, "tag": 0}
+    first = collective("ALL_REDUCE", 65535)
+    more = {0: [node("COMM_SEND", 1, **ends)], 2: [node("COMM_RECV", 1, [0], **ends)]}
+    case = case_of([("FullyConnected", 6)], lambda npu: [first, *more.get(npu, ())], shared=True, algorithm="direct")
+    case["topology"]["dims"][0] |= {"bandwidth_GBps": 12.5, "latency_ns": 0}
+    rows = run(**second_generation(case, tmp_path), explain_profile=True).to_dict()["profile_rules"]
+    assert all(row["time_ns"] or row["refused"] for row in rows)

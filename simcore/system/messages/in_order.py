@@ -146,8 +146,8 @@ class _Running(Running):
         self._wait()
 
     def _play_to_next(self) -> None:
-        limit_ns, _, number, _ = self._env.calls[0] if self._env.calls else (NEVER - 1, NORMAL, 0, None)
-        self._call("play", limit_ns, number)  # all entries are `NORMAL`, but those that begin the run
+        limit_ns, priority, number, _ = self._env.calls[0] if self._env.calls else (NEVER - 1, NORMAL, 0, None)
+        self._call("play", limit_ns, number if priority <= NORMAL else NEVER)  # gangs decide behind all of an instant
 
 
 class _Timers(Timers):
