@@ -56,6 +56,14 @@ def test_the_second_half_of_the_queues_goes_anticlockwise(tmp_path):
     assert finishes(case, tmp_path) == [30835] * 4  # 59,110 in one direction
 
 
+def test_what_an_npu_is_to_do_in_one_instant_is_done_in_a_row_behind_the_first_of_it(tmp_path):
+    """Credits of windows come back with other messages' arrivals, which are behind those that were due before them."""
+    late = [node("COMP", duration_micros=0), collective("ALL_REDUCE", 73, 1, [0])]
+    case = case_of([("Ring", 8)], lambda npu: [collective("ALL_REDUCE", 73)] if npu % 2 else late, algorithm="direct5")
+    case["system"]["endpoint-delay"], case["topology"]["dims"][0]["latency_ns"] = 47, 1
+    assert finishes(case, tmp_path) == Simulation(case).run()["finish_ns"] == [240, 241] * 4
+
+
 def test_a_decomposed_all_reduce_gathers_anticlockwise_in_its_only_queue(tmp_path):
     case = case_of([("Ring", 3), ("Ring", 2)], late(1, "ALL_REDUCE", 65536))
     assert finishes(case, tmp_path) == [54310, 55216, 54310, 53607, 54513, 53607]

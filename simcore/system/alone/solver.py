@@ -8,8 +8,6 @@ for networks without contention. All of it equals the messages to the nanosecond
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -18,6 +16,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.network.clock import cross, idle_ns, occupied_ns, steps
+from simcore.network.instant import Environment, Timers, after
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.moves import Turns
@@ -297,29 +296,23 @@ def stepped(plan: Plan, arrivals_ns: IntArray, message_ns: Callable[[int, int], 
     `message_ns(rank, number)` is the time of a message that a rank sends. With a single arrival time all ranks are
     alike: one of them is played, receiving what it sends.
     """
-    queue: list[tuple[int, int, Callable[[], None]]] = []
-    order, now, exits = itertools.count(), 0, arrivals_ns.tolist()
-
-    def after(delay_ns: int, callback: Callable[[], None]) -> None:
-        heapq.heappush(queue, (now + delay_ns, next(order), callback))
+    env, exits = Environment(), arrivals_ns.tolist()
 
     def automaton(rank: int) -> RoundAutomaton:
         def send(number: int, peer: int, size_bytes: int) -> None:
             receiver = automata[peer if len(exits) > 1 else 0]
-            after(message_ns(rank, number), partial(receiver.arrive, number))
+            after(env, message_ns(rank, number), partial(receiver.arrive, number))
 
         def done() -> None:
-            exits[rank] = now
+            exits[rank] = env.now
 
-        pay = at_endpoint(after, costs.endpoint_ns, costs.reduction_ns)
-        return RoundAutomaton(plan, rank, pay, after, send, done)
+        pay = at_endpoint(Timers(env).after, costs.endpoint_ns, costs.reduction_ns)
+        return RoundAutomaton(plan, rank, pay, partial(after, env), send, done)
 
     automata = [automaton(rank) for rank in range(len(exits))]
     for arrival_ns, own in zip(arrivals_ns.tolist(), automata, strict=True):
-        after(arrival_ns, own.start)
-    while queue:
-        now, _, callback = heapq.heappop(queue)
-        callback()
+        after(env, arrival_ns, own.start)
+    env.run()
     return np.array(exits)
 
 
