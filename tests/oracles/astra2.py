@@ -259,11 +259,11 @@ class Memory:
     def _serve(self, line):
         npu, time, done = line[0]
 
-        def end():
+        def end():  # who asked goes on before the next one is served
+            done()
             line.popleft()
             if line:
                 self._serve(line)
-            done()
 
         self._clock.npu_at(npu, time, end)
 
