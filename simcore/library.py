@@ -13,6 +13,8 @@ Shelf = Literal["topologies", "workloads"]
 SUFFIXES = {"topologies": (".yaml", ".yml", ".json"), "workloads": (".txt", ".yaml", ".et")}
 GROUPS = ".groups.json"
 TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
+RANK_FILE = re.compile(r"((?P<prefix>.*)\.)?(?P<rank>\d+)(?P<suffix>\.e[tg](\.gz)?|\.json(\.gz)?)")
+"""The name of the trace of a rank of a set."""
 
 
 def folder(shelf: Shelf) -> Path:

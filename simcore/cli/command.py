@@ -259,7 +259,6 @@ def _words(value: object) -> tuple[str, ...]:
 
 
 _MANY = 4  # files of one folder: the first and the last are named
-_TRACE, _GROUPS = re.compile(r"(.*\.|)\d+(\.e[tg](?:\.gz)?|\.json(?:\.gz)?)"), library.GROUPS.removeprefix(".")
 
 
 def _told(written: list[Path]) -> Iterator[str]:
@@ -285,16 +284,16 @@ def _left(written: list[Path]) -> Iterator[str]:
     sets = {found: found[:2] for path in written if (found := _set_of(path))}
     for one, (folder, prefix) in sets.items():
         others = (path for path in folder.iterdir() if path not in written)
-        left = [path for path in others if _set_of(path) == one or path.name == prefix + _GROUPS]
+        left = [path for path in others if _set_of(path) == one or path.name == f"{prefix or ''}{library.GROUPS}"]
         if left:
             shown = _named(sorted(left, key=lambda path: (len(path.name), path.name)))
             yield f"there before, and read as one set with what was written: {shown}"
 
 
-def _set_of(path: Path) -> tuple[Path, str, str] | None:
+def _set_of(path: Path) -> tuple[Path, str | None, str] | None:
     """Folder and name, but for the rank, of a trace of a set; None of another file."""
-    found = _TRACE.fullmatch(path.name)
-    return (path.parent, found[1], found[2]) if found else None
+    found = library.RANK_FILE.fullmatch(path.name)
+    return (path.parent, found["prefix"], found["suffix"]) if found else None
 
 
 def emit(document: Mapping[str, object], shown: str | Callable[[], str]) -> None:

@@ -126,12 +126,12 @@ def accelerator(name: str) -> Accelerator:
     name, *stated = name.split("@")
     if stated:
         return _stated_otherwise(accelerator(name), stated)
-    if not recognised(name) and (part := _PART.search(name)):
-        message, whole = "a part of an accelerator is not known by itself", "whole accelerators, and how many these are"
-        raise InputError.at(name, message, expected=whole, found=part[0])
     found = recognised(name)
     if found and (found.host or not _apart(found, name)):
         return found
+    if not found and (part := _PART.search(name)):
+        message, whole = "a part of an accelerator is not known by itself", "whole accelerators, and how many these are"
+        raise InputError.at(name, message, expected=whole, found=part[0])
     raise InputError.at(
         name, "no such accelerator", expected=closest(name, [*_TABLE, *_KINDS.values()]), found=repr(name)
     )

@@ -25,11 +25,12 @@ from simcore.progress import meter
 
 ELEMENT_BYTES = {"fp16": 2, "fp8": 1}
 # What an option is when it is not given; its type is that of the option. Files have none.
-DEFAULTS: dict[str, Any] = {name: json.loads(value) for name, value, _ in table(__file__, "options.txt")}
+_OPTIONS = list(table(__file__, "options.txt"))
+DEFAULTS: dict[str, Any] = {name: json.loads(value) for name, value, *_ in _OPTIONS}
 FILES = ("model_config", "system_config", "routing", "expert_counts")
-OF_SERVING = ("decode_len", "spec_dec", "only_decode", "only_prefill", "simplified_decode")
 NEEDED = ("model_config", "system_config")
-MINIMUM = {name: int(least) for name, _, least in table(__file__, "options.txt") if least != "-"}
+MINIMUM = {name: int(least) for name, _, least, _ in _OPTIONS if least != "-"}
+OF_SERVING = [name for name, *_, step in _OPTIONS if step == "serving"]
 
 
 class Made(NamedTuple):

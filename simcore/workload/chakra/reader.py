@@ -6,7 +6,6 @@ Files of equal content are decoded once and shared; a file is open only while it
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from dataclasses import replace
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.files import read_bytes
+from simcore.library import RANK_FILE
 from simcore.peers import HEAD, refuse_foreign
 from simcore.progress import meter
 from simcore.units import format_ranks
@@ -30,7 +30,6 @@ from simcore.workload.model import GraphSet
 
 Groups = Mapping[str, tuple[int, ...]]
 SUFFIXES = (".et", ".et.gz", ".eg", ".eg.gz", ".json", ".json.gz")
-_RANK_FILE = re.compile(r"((?P<prefix>.*)\.)?(?P<rank>\d+)(?P<suffix>\.e[tg](\.gz)?|\.json(\.gz)?)")
 
 
 def read_graphs(path: str, npus: int, communicators: Groups | None = None) -> GraphSet:
@@ -157,7 +156,7 @@ def is_trace(path: str) -> bool:
     """Whether `path` names a trace file, a folder of them or the prefix of a set."""
     place = Path(path)
     if place.is_dir():
-        return any(_RANK_FILE.fullmatch(file.name) or file.suffix == ".et" for file in place.iterdir())
+        return any(RANK_FILE.fullmatch(file.name) or file.suffix == ".et" for file in place.iterdir())
     return place.name.endswith((".et", ".et.gz", ".eg", ".eg.gz")) or (not place.exists() and bool(files_of_set(place)))
 
 
@@ -197,7 +196,7 @@ def files_of_set(path: str | Path) -> dict[int, Path]:
         return {}
     sets: dict[str, dict[int, Path]] = {}
     for file in sorted(folder.iterdir()):
-        match = _RANK_FILE.fullmatch(file.name)
+        match = RANK_FILE.fullmatch(file.name)
         if match and (folder is place or match["prefix"] == place.name):
             rank, ranks = int(match["rank"]), sets.setdefault(f"{match['prefix']}{match['suffix']}", {})
             if other := ranks.get(rank):

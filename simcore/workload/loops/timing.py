@@ -167,15 +167,11 @@ def show(schedule: Schedule) -> str:
     return "\n".join([head, *body]) + "\n"
 
 
-def length(name: str, stages: int, micro_batches: int, chunks: int | None, durations: Durations) -> float:
-    """`play(make(...), durations).makespan` up to rounding, as `stage_ends` finds it."""
-    return float(stage_ends(name, stages, micro_batches, chunks, durations).max())
-
-
 def stage_ends(name: str, stages: int, micro_batches: int, chunks: int | None, durations: Durations) -> Floats:
-    """When `play(make(...), durations)` is over on every stage, in time that hardly depends on `micro_batches`.
+    """When `play(make(...), durations)` is over on every stage, up to rounding.
 
-    Between filling and draining every stage repeats itself: `period` more micro-batches insert the same cells again.
+    That takes a time that hardly depends on `micro_batches`: between filling and draining every stage repeats itself,
+    `period` more micro-batches insert the same cells again.
     Once the ends of a window of micro-batches, longer than any cell waits back, all lie one constant pace behind those
     a period before, so do the next, each being the latest of cells that do (max-plus periodicity, Baccelli et al. 1992,
     chapter 3). What a longer schedule takes more is then its periods times the pace. A schedule without a steady state

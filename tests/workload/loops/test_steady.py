@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from simcore.workload.loops import timing
 from simcore.workload.loops.schedules import family, make, names, outline
-from simcore.workload.loops.timing import Durations, length, play
+from simcore.workload.loops.timing import Durations, play, stage_ends
 
 
 @st.composite
@@ -25,7 +25,7 @@ def test_a_schedule_takes_as_long_as_playing_all_of_it(run, data):
     times = st.lists(st.sampled_from((1.0, 1.0, 1.1, 1.7)), min_size=parts, max_size=parts)
     durations = Durations(*(data.draw(times) for _ in range(3)), transfer=data.draw(st.sampled_from((0.0, 0.3))))
     expected = cell_by_cell(make(*run), durations)
-    assert length(*run, durations) == pytest.approx(max(expected.values()), rel=1e-12)
+    assert stage_ends(*run, durations).max() == pytest.approx(max(expected.values()), rel=1e-12)
     played = play(make(*run), durations)
     for stage, line in enumerate(make(*run).order):
         assert [expected[stage, cell] for cell in line] == list(played.end[stage])
@@ -94,5 +94,5 @@ def test_many_micro_batches_are_played_by_few(monkeypatch):
         timing, "_finish", lambda waves, times: played.append(waves.ends.shape[1] // 8) or finish(waves, times)
     )
     durations = Durations([1.0] * 8, [2.0] * 8)
-    assert length("1f1b", 8, 100_000, None, durations) == pytest.approx(3.0 * (100_000 + 7))
+    assert stage_ends("1f1b", 8, 100_000, None, durations).max() == pytest.approx(3.0 * (100_000 + 7))
     assert max(played) < 100
