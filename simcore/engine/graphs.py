@@ -13,6 +13,7 @@ from functools import cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.engine.families import Family, families_of, programs_of, rows_in
 from simcore.engine.setup import Setup, joined
 from simcore.errors import InputError, Location, Problem, Problems
 from simcore.network.instant import TimersOfNpus
@@ -22,7 +23,7 @@ from simcore.profiles import Profile
 from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.collectives import NCCL, ROOTED, Algorithm
 from simcore.system.config import SystemConfig
-from simcore.system.groups import Communicator, first_apart
+from simcore.system.groups import Communicator, GroupDim, first_apart
 from simcore.system.memory import Port, RemoteMemory
 from simcore.system.messages.point_to_point import Mailbox
 from simcore.system.npus.graph_npu import COMPUTE, GraphNpu, GraphProgram
@@ -50,27 +51,41 @@ class GraphCase:
         _check_parts(graphs, setup)
         used = {KINDS[code] for graph in graphs.graphs for code in np.unique(graph.collective).tolist() if code >= 0}
         lanes = {kind: lanes for kind, lanes in setup.lanes.items() if kind in used}
-        names = sorted({name for graph in graphs.graphs for name in graph.group_names})
         shares_memory = memory is not None and memory.npus_per_node != 0
-        # Those of one graph may fare differently.
-        self._told_apart = shares_memory or _tells_apart(graphs, setup)
         self._graphs, self._memory = graphs, memory
+        # Where all NPUs of a group begin together it makes no difference which group of a family it is.
+        self._families = _families(graphs, setup, lanes) if setup.profile.gang else {}
+        # Those of one graph may fare differently.
+        self._told_apart = shares_memory or _tells_apart(graphs, setup, self._families)
+        names = {name for graph in graphs.graphs for name in graph.group_names}
+        names = {self._families[name].name if name in self._families else name for name in names}
         self.setup = replace(
-            setup, lanes=lanes, names=names,
-            collectives_only=len(graphs.graphs) == 1 and not self._told_apart,
+            setup, lanes=lanes, names=sorted(names), collectives_only=not self._told_apart,
             uneven=_uneven(graphs, setup.topology), in_turn=shares_memory and not setup.profile.gang,
         )  # fmt: skip
+
+    @property
+    def machine(self) -> Setup:
+        """The setup, with dimensions cut where families of communicators are rows of them, and the lanes of these."""
+        families = sorted(set(self._families.values()))
+        dims = rows_in(self.setup.dims, families)
+        lanes = {
+            kind: (*own, *(_lane(self.setup, kind, dim.index, dim) for _, dim in families))
+            for kind, own in self.setup.lanes.items()
+        }
+        return replace(self.setup, dims=dims, lanes=lanes)
 
     def programs(self) -> NDArray[np.int64] | None:
         """Which graph every NPU runs; None where nobody can stand for another.
 
         NPUs that run the same graph do the same as long as nothing tells them apart: no point-to-point messages, no
-        communicators smaller than the machine, no collectives with a root, no memory that they share.
+        communicators of some NPUs that are not rows of a dimension, no collectives with a root, no memory that they
+        share.
         """
         setup, collectives = self.setup, np.concatenate([graph.collective for graph in self._graphs.graphs])
         rooted = [KINDS.index(kind) for kind in ROOTED if kind in setup.lanes]
         has_roots = bool(np.isin(collectives, rooted).any()) and not setup.system.replay_only
-        return None if has_roots or self._told_apart else self._graphs.graph_of_rank.astype(np.int64)
+        return None if has_roots or self._told_apart else programs_of(self._graphs, self._families)
 
     def npus(
         self, ranks: Sequence[Sequence[int]], transport: Transport, schedulers: Sequence[Scheduler]
@@ -81,7 +96,7 @@ class GraphCase:
         port = partial(Port, schedulers[0].env, gathers=setup.profile.gang)
         access = _memory(timers, self._memory, port)
         customs = Customs(setup)
-        program_of = cache(partial(_program, setup, self._graphs, schedulers[0].events, customs))
+        program_of = cache(partial(_program, setup, self._graphs, self._families, schedulers[0].events, customs))
         self._npus = list[GraphNpu]()
         for scheduler, members in zip(schedulers, ranks, strict=True):
             npu = int(members[0])
@@ -155,17 +170,25 @@ def _check_parts(graphs: GraphSet, setup: Setup) -> None:
             raise InputError.at("--profile", message, expected=expected, found=f"one of some: {name}")
 
 
-def _tells_apart(graphs: GraphSet, setup: Setup) -> bool:
+def _families(graphs: GraphSet, setup: Setup, lanes: Mapping[CollectiveKind, Sequence[Lane]]) -> dict[str, Family]:
+    """Those of communicators, where all are rows of dimensions in which all kinds of collectives have queues."""
+    found = families_of(graphs, setup.topology)
+    queued = all(dim.index < len(own) for _, dim in found.values() for own in lanes.values())
+    return found if queued and rows_in(setup.dims, found.values()) else {}
+
+
+def _tells_apart(graphs: GraphSet, setup: Setup, families: Mapping[str, Family]) -> bool:
     """Whether NPUs with the same graph may still fare differently, if they share no memory."""
     kinds = np.concatenate([graph.kind for graph in graphs.graphs])
     messages = np.isin(kinds, [NodeKind.SEND, NodeKind.RECV]).any()
-    parts = _parts(graphs, setup.topology.npus)
+    parts = not families and _parts(graphs, setup.topology.npus)
     return bool(messages or setup.system.custom or setup.system.custom_nodes or parts)
 
 
 def _program(
-    setup: Setup, graphs: GraphSet, events: EventBuffer, customs: Customs, number: int, factor: float
-) -> GraphProgram:
+    setup: Setup, graphs: GraphSet, families: Mapping[str, Family],
+    events: EventBuffer, customs: Customs, number: int, factor: float,
+) -> GraphProgram:  # fmt: skip
     """What the nodes of a graph cost under the profile."""
     graph = _scaled(graphs.graphs[number], setup)
     names = [events.name(name) for name in graph.names]
@@ -184,7 +207,8 @@ def _program(
         if custom := customs.of(int(graph.node_id[row]), kind, ranks or range(setup.topology.npus)):
             played[row] = custom
         elif kind in setup.lanes:
-            requests[row] = _request(setup, graph, row, kind, groups[row], ranks, names[row])
+            family = families.get(groups[row])
+            requests[row] = _request(setup, graph, row, kind, groups[row], ranks, names[row], family)
         else:
             kinds[row] = COMPUTE  # the peers replay what they cannot play
     durations, behind = _durations(setup, graph, factor), _in_order(graph, requests) if rules.ordered else {}
@@ -266,8 +290,9 @@ def _noisy(program: GraphProgram, noise: Noise, npu: int) -> list[int]:
 
 
 def _request(
-    setup: Setup, graph: Graph, row: int, kind: CollectiveKind, group: str, ranks: Sequence[int], name: int
-) -> Request:
+    setup: Setup, graph: Graph, row: int, kind: CollectiveKind, group: str, ranks: Sequence[int], name: int,
+    family: Family | None,
+) -> Request:  # fmt: skip
     """What a collective node sends."""
     size_bytes = int(graph.size_bytes[row])
     if setup.profile.graph.scales:
@@ -277,10 +302,11 @@ def _request(
     priority = int(graph.priority[row]) if setup.system.scheduling_policy == "EXPLICIT" else 0
     if ranks and len(ranks) < setup.topology.npus:
         lanes: tuple[Lane, ...] = ()
-        if len(ranks) > 1:
+        if family:
+            group, lanes = family.name, (_lane(setup, kind, family.dim.index, family.dim),)
+        elif len(ranks) > 1:
             along = first_apart(_dims(setup), tuple(ranks))
-            queue = 0 if setup.profile.graph.one_queue else min(along, len(setup.lanes[kind]) - 1)
-            lanes = (Lane(queue, Communicator(tuple(ranks), along=along), _group_algorithm(setup, kind)),)
+            lanes = (_lane(setup, kind, along, Communicator(tuple(ranks), along=along)),)
     else:
         mask = ALL_DIMENSIONS if group else int(graph.dims[row])  # who is in a communicator, takes part
         wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(setup.topology.dims))]
@@ -288,6 +314,12 @@ def _request(
         lanes = joined(lane for lane in usable if lane.algorithm.whole_machine or wanted[lane.dim.index])
     root = _root(graph, row, ranks or range(setup.topology.npus)) if kind in ROOTED else 0
     return Request(kind, size_bytes, lanes, priority, name=name, group=group, root=root)
+
+
+def _lane(setup: Setup, kind: CollectiveKind, along: int, dim: GroupDim) -> Lane:
+    """How a communicator that lies along a dimension of the machine sends a kind of collective."""
+    queue = 0 if setup.profile.graph.one_queue else min(along, len(setup.lanes[kind]) - 1)
+    return Lane(queue, dim, _group_algorithm(setup, kind))
 
 
 def _root(graph: Graph, row: int, ranks: Sequence[int]) -> int:

@@ -54,6 +54,11 @@ class LoopCase:
             _check_stages(workload, self.setup)
         self._width = setup.topology.npus // stages
 
+    @property
+    def machine(self) -> Setup:
+        """The setup."""
+        return self.setup
+
     def programs(self) -> NDArray[np.int64]:
         """Which program every NPU runs: that of its stage."""
         return np.arange(self.setup.topology.npus) // self._width

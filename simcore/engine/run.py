@@ -66,7 +66,7 @@ def simulate(
 
 def _played(case: LoopCase | GraphCase) -> Timeline:
     """What happens in a run."""
-    setup, choices = case.setup, choices_of(case.setup)
+    setup, choices = case.setup, choices_of(case.machine)
     topology, profile, settings = setup.topology, setup.profile, setup.settings
     programs = case.programs() if settings.folds or choices[0].apart else None
     classes = None if programs is None else folded(choices, kinds_of(programs, settings.stragglers))

@@ -326,10 +326,13 @@ class Traffic:
     def _alike(self, part: Part, dim: GroupDim, inside: Sequence[LogicalDim]) -> bool:
         """Whether ranks of a dimension may change places; of those that cut a ring the outermost alone may.
 
-        Where any two NPUs may, groups in any order do, but for ways over third NPUs: these turn as the cut does.
+        Where any two NPUs may, groups in any order do, but for ways over third NPUs: these turn as the cut does. Where
+        links are not of one NPU each, groups that have two NPUs in common may meet on some of their links only.
         """
         routing = part.links.topology.dims[part.first].ports.routing
-        free = part.fabric.permutes and (not routing or dim in inside)
+        own_links = Symmetry.EXCHANGES in part.fabric.symmetries
+        apart = own_links or all(_apart(dim, other) for other in self.used(part) - {dim})
+        free = part.fabric.permutes and apart and (not routing or dim in inside)
         return self._may.get(dim, TURNING) <= part.symmetries and (free or not inside or dim == inside[-1])
 
     def as_far(self, npus: int, delay: Delay) -> bool:
@@ -397,6 +400,13 @@ def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> list[Site]:
             fold = Fold(part.npus // stages)
         sites.append(Site(part, alike, fold, not alone, placeless))
     return sites
+
+
+def _apart(dim: GroupDim, other: GroupDim) -> bool:
+    """Whether no two NPUs are together in groups of both dimensions."""
+    if not (isinstance(dim, LogicalDim) and isinstance(other, LogicalDim)):
+        return False
+    return dim.stride * dim.size <= other.stride or other.stride * other.size <= dim.stride
 
 
 def _spans(dim: GroupDim, links: LinkGraph) -> bool:

@@ -1,0 +1,164 @@
+"""Communicators of traces that are rows of a dimension: one NPU plays for all that do the same in rows alike."""
+
+from dataclasses import replace
+from itertools import product
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import simcore
+from simcore.engine.families import families_of, row_of
+from simcore.engine.run import simulate
+from simcore.engine.settings import Settings
+from simcore.network.topology.model import Dimension, Topology
+from simcore.profiles import profiles
+from simcore.system.config import Algorithm, SystemConfig
+from simcore.system.groups import LogicalDim
+from tests.runs import KINDS
+
+NATIVE = profiles.get("native")
+FABRICS = st.sampled_from(["Ring", "Switch", "Mesh", "FullyConnected"])
+
+
+def machine(*dims):
+    return Topology(tuple(Dimension(kind, npus, 1e9, latency_ns) for kind, npus, latency_ns in dims))
+
+
+def rows(npus, stride, size):
+    """Every row of so many NPUs, so far apart, in a machine."""
+    return [range(npu, npu + stride * size, stride) for npu in range(npus) if npu // stride % size == 0]
+
+
+def trained(tp, dp, layers=2, kind="all_reduce", slow=None):
+    """Layers that sum activations in one family and, beside what follows, gradients in another one."""
+    npus = tp * dp
+    made, latest = simcore.graph(npus), [()] * npus
+    for number in range(layers):
+        for group in rows(npus, 1, tp):
+            work = made.compute(1000 if slow not in group else 1700, on=group, depends=latest[group[0]], name="work")
+            activations = made.collective(kind, 5000, on=group, depends=[work], name=f"activations {number}")
+            for npu in group:
+                latest[npu] = [activations]
+        for group in rows(npus, tp, dp):
+            made.collective(kind, 90_000, on=group, name=f"gradients {number}")
+    return made.graphs()
+
+
+@st.composite
+def cases(draw):
+    """Rows of one to three dimensions, inside each other and overlapping, some of which send more or later."""
+    sizes = draw(st.lists(st.sampled_from([2, 3, 4, 6]), min_size=1, max_size=3).filter(lambda each: prod(each) <= 24))
+    topology = machine(*((draw(FABRICS), size, draw(st.sampled_from([0.0, 1.0, 100.0]))) for size in sizes))
+    npus, possible = prod(sizes), []
+    for size, stride in zip(sizes, topology.strides, strict=True):
+        parts = product(range(1, size), range(2, size + 1))
+        possible += [(stride * apart, count) for apart, count in parts if size % (apart * count) == 0 and count < npus]
+    families = draw(st.lists(st.sampled_from(possible), min_size=1, max_size=3)) if possible else []
+    made = simcore.graph(npus)
+    latest = [None] * npus
+    for _ in range(draw(st.integers(1, 4))):
+        groups = rows(npus, *draw(st.sampled_from(families))) if families else [range(npus)]
+        groups = draw(st.sampled_from([groups, [range(npus)]]))
+        computes, kind = draw(st.booleans()), draw(st.sampled_from(KINDS))
+        size, odd = draw(st.sampled_from([1, 4096, 10_001, 1 << 18])), draw(st.none() | st.integers(0, npus - 1))
+        waits = draw(st.booleans())
+        for group in groups:
+            own = {latest[npu] for npu in group}
+            depends = own if len(own) == 1 and None not in own else ()
+            much = size * (1 + (odd is not None and odd in group))
+            make = made.compute if computes else lambda *what, kind=kind, **rest: made.collective(kind, *what, **rest)
+            node = make(much, on=group, depends=depends, name="node")
+            for npu in group if waits else ():
+                latest[npu] = node
+    chosen = tuple(Algorithm(draw(st.sampled_from(["ring", "direct"]))) for _ in sizes)
+    system = SystemConfig(
+        implementations=dict.fromkeys(KINDS, chosen),
+        preferred_dataset_splits=draw(st.sampled_from([1, 3])),
+        active_chunks_per_dimension=draw(st.sampled_from([1, 2])),
+    )
+    network = draw(st.sampled_from(["congestion-free", "congested", "fair"]))
+    return made.graphs(), topology, system, Settings(network=network, rendezvous=draw(st.booleans()))
+
+
+def told(graphs, topology, system, settings):
+    """When every NPU is through, and what links did."""
+    timeline = simulate(graphs, topology, system, NATIVE, settings)
+    finish_ns = np.zeros(topology.npus, np.int64)
+    for ranks, end_ns in zip(timeline.ranks, timeline.finish_ns, strict=True):
+        finish_ns[list(ranks)] = end_ns
+    links = timeline.links
+    carried = (links.size_bytes.tolist(), links.busy_ns.tolist()) if links and links.size_bytes.any() else ()
+    return timeline.time_ns, finish_ns.tolist(), carried
+
+
+@given(cases())
+def test_rows_are_folded_without_a_trace(case):
+    graphs, topology, system, settings = case
+    usual = told(graphs, topology, system, settings)
+    for others in {"fold": False}, {"exact": "messages"}:
+        assert told(graphs, topology, system, replace(settings, **others)) == usual
+
+
+@pytest.mark.parametrize("network", ["congestion-free", "congested", "fair"])
+@pytest.mark.parametrize(("slow", "classes"), [(None, 1), (0, 4)])
+def test_one_npu_plays_for_all_that_do_the_same_in_rows_that_are_alike(network, slow, classes):
+    """A slow row of 4 delays all of its columns alike: who is in it, and who is not, are two classes."""
+    topology = machine(("Switch", 4, 500.0), ("Switch", 8, 700.0))
+    timeline = simulate(trained(4, 8, slow=slow), topology, None, NATIVE, Settings(network))
+    assert len(timeline.ranks) == (classes if slow is None else 2)
+
+
+def test_rows_that_have_links_in_part_in_common_are_played_one_by_one():
+    """Of two pairs one link is the ring's of all four, in a full mesh: NPUs of a pair are not alike."""
+    made = simcore.graph(8)
+    for size in (2, 4):
+        for group in rows(8, 1, size):
+            made.collective("all_reduce", 1 << 16, on=group)
+    both = SystemConfig(implementations=dict.fromkeys(KINDS, (Algorithm("ring"),)), active_chunks_per_dimension=2)
+    inputs = made.graphs(), machine(("FullyConnected", 8, 100.0)), both
+    timeline = simulate(*inputs, NATIVE, Settings("fair"))
+    assert timeline.time_ns == simulate(*inputs, NATIVE, Settings("fair", exact="messages")).time_ns
+
+
+def test_who_begins_later_is_not_who_begins_at_once():
+    """Jobs of one content that start at different times."""
+    graphs = trained(2, 2)
+    moved = type(graphs)(graphs.graphs, graphs.graph_of_rank, graphs.groups, start_ns={2: 500, 3: 500})
+    topology = machine(("Switch", 2, 1.0), ("Switch", 2, 1.0))
+    times = [simulate(moved, topology, None, NATIVE, Settings(fold=fold)).time_ns for fold in (True, False)]
+    assert times[0] == times[1] > simulate(graphs, topology, None, NATIVE, Settings()).time_ns
+
+
+@pytest.mark.parametrize(
+    ("ranks", "row"),
+    [
+        ((0, 1, 2, 3), LogicalDim(0, 4, 1)),
+        ((9, 11), LogicalDim(0, 2, 2)),
+        ((3, 11, 19, 27), LogicalDim(1, 4, 8)),
+        ((0, 8), LogicalDim(1, 2, 8)),
+        ((8, 0), None),  # the other way round
+        ((1, 2), None),  # no row of pairs fills the dimension
+        ((0, 1, 2), None),
+        ((0, 2, 3), None),
+        ((0, 9), None),  # apart in two dimensions
+        ((6, 8), None),
+    ],
+)
+def test_rows_of_a_dimension_are_as_far_apart_as_each_other_and_fill_it(ranks, row):
+    assert row_of(machine(("Ring", 8, 1.0), ("Switch", 4, 1.0)), ranks) == row
+
+
+def test_families_are_told_by_what_their_ranks_do_with_them():
+    """Two communicators of the same NPUs are two families; a name that ranks use in another order is of none."""
+    made = simcore.graph(4)
+    for group in rows(4, 1, 2):
+        made.collective("all_reduce", 64, on=group)
+    found = families_of(made.graphs(), machine(("Ring", 4, 1.0)))
+    assert {name: family.name for name, family in found.items()} == {"1": "1 and 1 alike", "2": "1 and 1 alike"}
+    made.collective("all_reduce", 64, on=(0, 2))
+    assert len({family.name for family in families_of(made.graphs(), machine(("Ring", 4, 1.0))).values()}) == 2
+    made.collective("all_reduce", 64, on=(0, 3))
+    assert families_of(made.graphs(), machine(("Ring", 4, 1.0))) == {}
