@@ -213,7 +213,8 @@ def _program(
             kinds[row] = COMPUTE  # the peers replay what they cannot play
     durations, behind = _durations(setup, graph, factor), _in_order(graph, requests) if rules.ordered else {}
     around = slots, _dims(setup), names
-    return GraphProgram(graph, kinds, durations, *around, requests, played, behind, strict=rules.strict)
+    lifo = setup.system.scheduling_policy == "LIFO"
+    return GraphProgram(graph, kinds, durations, *around, requests, played, behind, lifo, rules.strict)
 
 
 def _scaled(graph: Graph, setup: Setup) -> Graph:
@@ -313,7 +314,7 @@ def _request(
         usable = (lane for lane in setup.lanes[kind] if lane.dim.size > 1)
         lanes = joined(lane for lane in usable if lane.algorithm.whole_machine or wanted[lane.dim.index])
     root = _root(graph, row, ranks or range(setup.topology.npus)) if kind in ROOTED else 0
-    return Request(kind, size_bytes, lanes, priority, name=name, group=group, root=root)
+    return Request(kind, size_bytes, lanes, priority, name=name, group=group, root=root, row=row)
 
 
 def _lane(setup: Setup, kind: CollectiveKind, along: int, dim: GroupDim) -> Lane:

@@ -56,7 +56,8 @@ class Request(Struct, frozen=True):
     """A collective to issue: `lanes` are the dimensions it spans, ascending; `group` names a communicator.
 
     `root` is the NPU that a rooted collective starts from or ends at. `update_ns` is added to the completion; `layer`
-    and `phase` are for the timeline only.
+    and `phase` are for the timeline only. `row` is the node's in its trace: of those that an NPU issues in one instant
+    the lowest is first.
     """
 
     kind: CollectiveKind
@@ -69,6 +70,7 @@ class Request(Struct, frozen=True):
     name: int = 0
     group: str = ""
     root: int = 0
+    row: int = 0
 
 
 class StreamPhase(Struct, frozen=True, eq=False):
@@ -137,6 +139,11 @@ class Dataset:
             keys = [(self.request.group, number) for number in range(self.first, self.first + len(self.chunks))]
             self._streams = {key: Stream(key, self, phases) for key, phases in zip(keys, self.chunks, strict=True)}
         return self._streams
+
+    @property
+    def came(self) -> tuple[float, int]:
+        """When the NPU issued it, and where among those of that instant."""
+        return self.issue_ns, self.request.row
 
     @property
     def missing(self) -> float:

@@ -27,8 +27,9 @@ class Phase:
 class Chunk:
     """What a gate asks of a stream; a phase of no length ends in the call that begins it."""
 
-    def __init__(self, number, priority, visits):
+    def __init__(self, number, priority, visits, issue_ns):
         self.key, self.at, self.priority, self.visits = ("", number), 0, priority, visits
+        self.dataset, self.came = self, (issue_ns, number % 2)
 
     @property
     def phase(self):
@@ -72,7 +73,8 @@ class AllThatWait:
         there[npu_class] = stream
         if len(there) == len(classes):
             self.count += 1
-            rank = (stream.phase.queue, *self.order(stream), stream.key, stream.at, classes[0], self.count)
+            order = (*min(map(self.order, there.values())), *min(each.came for each in there.values()))
+            rank = (stream.phase.queue, *order, stream.key, stream.at, classes[0], self.count)
             self.waiting.append((rank, stream.phase.queue, there))
             self.change()
 
@@ -119,10 +121,11 @@ def begun(make, limit, order, chunks):
     for npu_class in range(WIDTH * HEIGHT):
         for number, (time_ns, late, priority, visits) in enumerate(chunks):
             if visits:
-                chunk = Chunk(number, priority, visits)
+                issue_ns = time_ns + (npu_class in late)
+                chunk = Chunk(number, priority + npu_class % 2, visits, issue_ns)
                 after(
                     env,
-                    time_ns + (npu_class in late),
+                    issue_ns,
                     lambda npu_class=npu_class, chunk=chunk: gang.enter(npu_class, [chunk]),
                 )
     env.run()

@@ -282,7 +282,7 @@ class LocalGate:
 Order = Callable[[Stream], tuple[int, ...]]
 _phase_of = attrgetter("phase")
 
-# Which of the chunks that could start goes first; equal ones by their number.
+# Which of the chunks that could start goes first; of equal ones that whose collective was issued first.
 GANG_ORDERS: dict[str, Order] = {
     "FIFO": lambda stream: (-stream.priority,),
     "SCF": lambda stream: (stream.phase.largest_bytes,),
@@ -404,7 +404,9 @@ class Gang:
             if len(set(map(_phase_of, there.values()))) > 1:
                 self._check(there)
             self._num_complete += 1
-            rank = (*self._order(stream), stream.key, stream.at, line.first, self._num_complete)
+            came = min(each.dataset.came for each in there.values())
+            order = min(map(self._order, there.values()))
+            rank = (*order, *came, stream.key, stream.at, line.first, self._num_complete)
             self._complete.append((line, rank, there))
             line.complete += 1
             self._touch(line)

@@ -33,9 +33,9 @@ class GraphProgram:
     `duration_ns[row]` is that time, `slot[row]` the resource it holds while it runs ("" = none): one node at a time.
     `dims` says how many NPUs lie along each dimension of the machine. `names[row]` are numbers of event names.
     `requests[row]` are the collectives; `customs[row]` those that are programs themselves, of every NPU. `behind[row]`
-    is one more row that a row waits for, the collective before it. Where it is `strict`, nobody looks for what INVALID
-    nodes make ready until something else has finished, be it never, and tags of messages begin anew after `TAGS`
-    (ASTRA-sim 2.x).
+    is one more row that a row waits for, the collective before it. With `lifo` the last collective that an NPU issues
+    goes first. Where it is `strict`, nobody looks for what INVALID nodes make ready until something else has finished,
+    be it never, and tags of messages begin anew after `TAGS` (ASTRA-sim 2.x).
     """
 
     graph: Graph
@@ -47,6 +47,7 @@ class GraphProgram:
     requests: Mapping[int, Request]
     customs: Mapping[int, Mapping[int, GraphProgram]] = field(default_factory=dict)
     behind: Mapping[int, int] = field(default_factory=dict)
+    lifo: bool = False
     strict: bool = False
 
     @cached_property
@@ -189,7 +190,8 @@ class GraphNpu:
         elif row in program.customs:
             self._play(program.customs[row][self.npu], done)
         elif kind == NodeKind.COLLECTIVE:
-            dataset = self._scheduler.issue(program.requests[row])
+            priority = int(self.env.now) << 32 | row if program.lifo else None  # a time, and a place in the trace
+            dataset = self._scheduler.issue(program.requests[row], priority=priority)
             if dataset.done.triggered:
                 after(self.env, 0, done)
             else:
