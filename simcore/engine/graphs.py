@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -267,14 +268,14 @@ def _computing(graph: Graph) -> NDArray[np.bool_]:
 
 
 def _on_roofline(graph: Graph, setup: Setup, duration_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Durations where computations take what ASTRA-sim 2.x's roofline says; those without data take no time."""
+    """Durations where computations take what ASTRA-sim 2.x's roofline says; those without data the peak's alone."""
     found, system = duration_ns.copy(), setup.system
     unknown = (graph.num_ops == 0) & (not setup.profile.graph.strict)  # those keep their durations
     computes = (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu & ~unknown
     for row in np.flatnonzero(computes).tolist():
         num_ops, size_bytes = int(graph.num_ops[row]), int(graph.size_bytes[row])
-        memory_flops = system.local_memory_bytes_per_s * (num_ops / size_bytes) if size_bytes else 0.0
-        found[row] = int(num_ops / min(memory_flops, system.peak_flops) * 1e9) if size_bytes else 0
+        memory_flops = system.local_memory_bytes_per_s * (num_ops / size_bytes) if size_bytes else inf
+        found[row] = int(num_ops / min(memory_flops, system.peak_flops) * 1e9)
     return found
 
 

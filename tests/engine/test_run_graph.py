@@ -238,6 +238,17 @@ def test_a_roofline_is_memory_bound_below_its_knee_and_compute_bound_above():
     assert timeline.time_ns == 10 + 1000  # 10 operations at 1e9 a second, a million at 1e12
 
 
+@given(st.integers(1, 10**9))
+def test_operations_without_data_take_what_the_peak_takes_and_are_left_out_in_the_peer(num_ops):
+    """ASTRA-sim 2.x skips a computation whose tensor_size is 0."""
+    system = SystemConfig(roofline=True, peak_flops=1e12, local_memory_bytes_per_s=1e9)
+    found = GraphSet((graph(node(COMPUTE, num_ops=num_ops, duration_ns=5)),), np.zeros(4, np.int32))
+    times = [
+        simulate(found, RING, system, profiles.get(name), Settings()).time_ns for name in ("native", "astra-sim-2")
+    ]
+    assert times == [int(num_ops / 1e12 * 1e9), 0]
+
+
 WORK = st.tuples(st.sampled_from([1000, 12_345, 10**6]), st.sampled_from([1, 64, 5000]))
 FACTORS = st.sampled_from([0.5, 1.0, 1.7, 3.0])
 
