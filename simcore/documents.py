@@ -177,9 +177,12 @@ class Node:
 
     def number(self, minimum: float = 0.0, *, above: bool = False) -> float:
         """A finite number >= `minimum` (> with `above`); a problem gives 1.0."""
-        return self.quantity(finite, minimum, above=above)
+        return self.quantity(finite, minimum, above=above, unit="")
 
-    def quantity(self, parse: Callable[[float | str], T], minimum: float = 0.0, *, above: bool = False) -> T:
+    def quantity(
+        self, parse: Callable[[float | str], T], minimum: float = 0.0, *, above: bool = False,
+        unit: str = ", with or without a unit",
+    ) -> T:  # fmt: skip
         """A number with or without a unit through `parse` of `simcore.units`; a problem gives parse(1)."""
         bound = f"{'>' if above else '>='} {minimum:g}"
         try:
@@ -187,7 +190,7 @@ class Node:
                 raise TypeError("expected a number")  # noqa: TRY301 - one message for every way to be wrong
             parsed = parse(self.value)
         except (TypeError, ValueError, OverflowError) as error:
-            self.problem(f"{self.name}: {error}", expected=f"a number {bound}, with or without a unit")
+            self.problem(f"{self.name}: {error}", expected=f"a number {bound}{unit}")
             return parse(1)
         if parsed < minimum or (above and parsed == minimum):  # type: ignore[operator]
             self.problem(f"{self.name} must be {bound}", expected=f"a number {bound}")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from simcore import documents
 from simcore.errors import MAX_PROBLEMS, InputError, Location, Problem, Problems, closest
 from simcore.registry import Registry
+from simcore.units import parse_bytes, parse_ns
 
 SCALARS = (
     st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.floats(-1e9, 1e9) | st.text("abc xyz-_", max_size=9)
@@ -63,6 +64,14 @@ def test_values_of_the_wrong_kind_are_all_found_with_their_places():
         root["d"].number()
         root["a"].sequence()
     assert [problem.location.line for problem in caught.value.problems] == [1, 2, 3, 4, 1]
+
+
+@given(st.sampled_from([None, parse_bytes, parse_ns]), st.sampled_from(["many", "1 fortnight", "[1]"]))
+def test_a_unit_is_expected_only_where_one_is_read(parse, text):
+    with pytest.raises(InputError) as caught, Problems() as problems:
+        node = documents.parse(f"a: {text}\n", "f", problems)["a"]
+        node.quantity(parse) if parse else node.number()
+    assert [("unit" in problem.expected) for problem in caught.value.problems] == [parse is not None]
 
 
 def test_whatever_is_of_the_wrong_kind_is_told_with_what_is_expected_and_cut_where_it_is_long():
