@@ -20,7 +20,7 @@ import numpy as np
 
 from simcore import library
 from simcore.documents import read_text, tell_at_options
-from simcore.engine.changes import changes
+from simcore.engine.changes import changeable, changes
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings, noise_of, straggler_factors
 from simcore.engine.setup import usual_system
@@ -358,6 +358,7 @@ def _run(
     drawn = spread_of(noise.seed, asked.jitter, [timeline.time_ns, *others]) if noise else None
     if asked.seed is not None and not noise:
         warnings += (f"--seed {asked.seed} changes nothing: without --jitter a run draws no random numbers",)
+    scaling, heard = (rules, settings) if rows else changeable(rules, settings)
 
     def time_under(other: Profile) -> int:
         built = topology_file.load(place, gigabyte_forced=other.gigabyte) if machine.path else machine
@@ -371,7 +372,7 @@ def _run(
         tuple(inputs),
         warnings,
         noise=drawn,
-        helps=_helps(timeline.time_ns, played, machine, settings) if asked.what_would_help else (),
+        helps=_helps(timeline.time_ns, partial(played, model=scaling), machine, heard) if asked.what_would_help else (),
         rules=_explained(timeline.time_ns, rules, time_under) if asked.explain_profile else (),
         workload=rows,
         options=told(asked),
@@ -403,8 +404,7 @@ def _helps(
     time_ns: int, play: Callable[[Topology, Settings], Timeline], machine: Topology, settings: Settings
 ) -> tuple[HelpRow, ...]:
     """The run with one thing better, for everything that can be, what saves most first."""
-    found = changes(machine, replace(settings, link_times=False))
-    times = [(text, play(topology, changed).time_ns) for text, topology, changed in found]
+    times = [(text, play(net, one).time_ns) for text, net, one in changes(machine, replace(settings, link_times=False))]
     rows: list[HelpRow] = [{"change": text, "time_ns": took, "saved_ns": time_ns - took} for text, took in times]
     return tuple(sorted(rows, key=lambda row: -row["saved_ns"]))
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from simcore.engine.settings import Settings
 from simcore.network.topology.model import Dimension, Topology
 from simcore.noise import QUIET
+from simcore.profiles import Profile
 
 Change = tuple[str, Topology, Settings]
 """In words, and the machine and the settings of the changed run."""
@@ -31,6 +32,16 @@ def changes(topology: Topology, settings: Settings) -> Iterator[Change]:
         yield "no faults", replace(topology, faults=()), settings
     if settings.noise:
         yield "no jitter", replace(topology, noise=QUIET), replace(settings, noise=QUIET)
+
+
+def changeable(rules: Profile, settings: Settings) -> tuple[Profile, Settings]:
+    """Rules under which traces can be changed, and what they heed of a run's settings.
+
+    ASTRA-sim 2.x ignores factors on traces that its user gives; NPUs that are twice as fast are faster there, too.
+    """
+    if rules.graph.scales:
+        return rules, settings
+    return replace(rules, graph=replace(rules.graph, scales=True)), replace(settings, compute_scale=1.0, comm_scale=1.0)
 
 
 def _links(topology: Topology, dims: set[int], *, faster: float = 1, latency: float = 1) -> Topology:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import simcore
 from simcore.api import load_topology
@@ -33,6 +34,16 @@ def test_computing_twice_as_fast_halves_what_only_computes_and_nothing_else_help
     halved, *others = sorted(found.values())
     assert halved == found["compute twice as fast"]
     assert set(others) == {2 * halved}
+
+
+@given(st.integers(1, 10**6), st.sampled_from([0.5, 1.0, 2.0]))
+def test_traces_compute_twice_as_fast_also_where_the_original_ignores_factors(duration_ns, scale):
+    graph = simcore.graph(npus=8)
+    graph.compute(2000 * duration_ns)
+    report = simcore.run(graph, "ring8", profile="astra-sim-2", what_would_help=True, compute_scale=scale)
+    best = report.to_dict()["what_would_help"][0]
+    assert (report.time_ns, best["time_ns"]) == (2000 * duration_ns, 1000 * duration_ns)
+    assert best["change"] == "compute twice as fast"
 
 
 def test_twice_the_bandwidth_halves_what_only_communicates():
