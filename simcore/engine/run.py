@@ -15,6 +15,7 @@ from simcore.engine.setup import Setup, prepare
 from simcore.engine.transports import choices_of, folded, transport_of
 from simcore.errors import InputError
 from simcore.memory import collection_paused
+from simcore.network.core import NEVER
 from simcore.network.instant import Environment
 from simcore.network.topology.links import rates_bytes_per_s
 from simcore.network.topology.model import Topology
@@ -90,6 +91,9 @@ def _played(case: LoopCase | GraphCase) -> Timeline:
     with collection_paused():  # nothing here makes cycles worth collecting
         env.run()
     finish_ns, copies = tuple(npu.finish_ns for npu in npus), 1
+    if min(finish_ns) < 0 and env.calls:  # which is no deadlock
+        message = "something happens later than can be counted"
+        raise InputError.at("time", message, expected=f"times below {NEVER:,} ns", found=f"{env.peek():,.0f} ns")
     if min(finish_ns) < 0:
         lines = *transport.stuck(), *case.stuck()
         raise deadlock(lines, schedulers, ranks, events.table().names, gang=profile.gang)
