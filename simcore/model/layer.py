@@ -65,11 +65,11 @@ def _pass(
 NORM_GROWTH, SAME_GROWTH = 2.5, 1.0
 
 
-def _norm(part: Part, elements: float, plan: Plan, ahead: Weights, *modules: Module) -> Kernel:
-    """A norm; what it makes is kept for the gradients of the weights ahead, of which routers read 16 bits."""
+def _norm(part: Part, elements: float, plan: Plan, *ahead: Weights) -> Kernel:
+    """A norm; what it makes is kept for the gradients of any of the weights ahead, of which routers read 16 bits."""
     size = plan.element_bytes
-    kept = (size if ahead is Weights.ROUTER else plan.input_bytes) * elements * plan.keeps_input(ahead)
-    return _pass(part, elements, 2 * size, Touch.NORM, kept, Module.NORM, *modules, growth=NORM_GROWTH)
+    read = (size if one is Weights.ROUTER else plan.input_bytes for one in ahead if plan.keeps_input(one))
+    return _pass(part, elements, 2 * size, Touch.NORM, max(read, default=0) * elements, Module.NORM, growth=NORM_GROWTH)
 
 
 def _local(model: Model, plan: Plan) -> float:
@@ -144,7 +144,8 @@ class _Attention:
     def _column(self, part: Part) -> Iterator[Kernel]:
         """Norm and projections to queries, keys and values."""
         model, plan, size = self.model, self.plan, self.plan.element_bytes
-        yield _norm(part, _local(model, plan), plan, Weights.QKV)
+        shared = (Weights.UP,) if model.norms == 1 else ()  # of blocks side by side
+        yield _norm(part, _local(model, plan), plan, Weights.QKV, *shared)
         if model.latent:
             yield from self._up(part, model.latent)
             return
@@ -339,7 +340,8 @@ def _mixture(model: Model, plan: Plan, experts: Experts) -> Iterator[Step]:
     share = plan.tp // plan.expert_tp if plan.tp > plan.expert_tp else 1
     rows = tokens * experts.top_k // share
     busiest = max(1, int(rows * (plan.capacity or plan.load)))
-    yield _norm(Part.ROUTER, _local(model, plan), plan, Weights.ROUTER)
+    beside = (Weights.UP,) if experts.shared_ffn else ()
+    yield _norm(Part.ROUTER, _local(model, plan), plan, Weights.ROUTER, *beside)
     scores = Product(tokens // plan.apart, experts.count, hidden)
     yield Kernel(Part.ROUTER, scores, wide=True, trained=plan.trains(Weights.ROUTER))
     moved = rows * hidden

@@ -206,6 +206,24 @@ def test_adapters_on_some_weights_leave_out_what_only_the_others_gradients_need(
     assert every.activations - narrow.activations == 2 * 2048 * SMALL.layers * (width + adapters)
 
 
+@given(
+    readers=st.sampled_from([("linear_qkv", "linear_fc1"), ("router", "linear_fc1")]),
+    frozen=st.sets(st.sampled_from(["linear_qkv", "linear_fc1", "router"])),
+    tp=st.sampled_from([1, 2, 4]),
+)
+def test_what_a_norm_makes_is_kept_for_any_weights_that_read_it(readers, frozen, tp):
+    """As autograd saves it: of blocks side by side both read it, of a mixture the router and the shared expert."""
+    beside, mixture = replace(SMALL, parallel_block=True, norms=1), replace(SMALL, experts=Experts(8, 2, 512, 512))
+    shape, plan = mixture if "router" in readers else beside, Plan(tp, 1024, tp=tp)
+    kind = shape.kind(0)
+    whole, kept = (activation_bytes(shape, replace(plan, frozen=some), kind) for some in ((), (*frozen,)))
+    others = {"linear_qkv"} & frozen if shape is mixture else set()  # attention has a norm of its own
+    assert whole - kept == 2 * 1024 * SMALL.hidden * (frozen.issuperset(readers) + len(others))
+    none, some = (replace(plan, lora_rank=8, lora_modules=modules) for modules in ((), ("linear_fc1",)))
+    more = activation_bytes(shape, some, kind) - activation_bytes(shape, none, kind)
+    assert more == 2 * 1024 * (SMALL.hidden + 8)  # and what the adapter makes
+
+
 @given(tp=st.sampled_from([1, 2, 4]), dropped=st.booleans(), norm_of_all=st.booleans())
 def test_norms_of_queries_and_keys_keep_what_they_make_beside_what_they_read(tp, dropped, norm_of_all):
     """A norm's gradients need its input, those of attention its output: only the first was kept."""
