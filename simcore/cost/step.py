@@ -17,7 +17,7 @@ from math import ceil, fsum
 import numpy as np
 
 from simcore.compute.duration import expert_exchange
-from simcore.compute.kernel import Attention, Product
+from simcore.compute.kernel import Attention, MemoryPass, Product
 from simcore.cost.systems import Cluster, Software
 from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks, optimizer
 from simcore.model.memory import NOTHING, Held, activation_bytes, layer_parameters, of_weights, states
@@ -356,7 +356,7 @@ class _Placed(Machine):
         kernels = [kernel for block in some for kernel in block.kernels]
         repeated = kernels if again else [one for block in some for one in dropped(block.kernels, plan)]
         summed = _over_weights(some, self)
-        self._expert_launches(kernels, charges, again=again)
+        self._expert_launches(kernels, charges, repeated)
         rows[0] = _longer(rows[0], *charges.totals, self.seconds(summed))
         rows[0] = _longer(rows[0], *self._host_s(rows, kernels, [*repeated, *summed]))
         # What moving outlasts the kernels by, both ways: copies take no cores.
@@ -371,13 +371,13 @@ class _Placed(Machine):
 
     def _visible(self, block: Block, charges: _Charges, *, again: bool) -> Block:
         """The block with the collectives that its kernels wait for; what the others cost goes to `charges`."""
-        kept = list[Step]()
+        kept, repeated = list[Step](), block.steps if again else dropped(block.steps, self.plan)
         for at, step in enumerate(block.steps):
             if isinstance(step, Kernel):
                 kept.append(step)
             elif hidden := self._hidden_s(block, at, self._sent_once(step)):
                 forward_s, backward_s = hidden
-                charges.add(step.axis, forward_s, backward_s + (forward_s if again else 0.0))
+                charges.add(step.axis, forward_s, backward_s + (forward_s if step in repeated else 0.0))
             elif step.beside is Beside.WEIGHT_GRADIENT and not self.software.hides_input_gradient:
                 kept.append(replace(step, beside=Beside.NOTHING))
             else:
@@ -475,14 +475,15 @@ class _Placed(Machine):
 
     # --- what the host costs
 
-    def _expert_launches(self, kernels: Sequence[Kernel], charges: _Charges, *, again: bool) -> None:
+    def _expert_launches(self, kernels: Sequence[Kernel], charges: _Charges, repeated: Sequence[Kernel]) -> None:
         """What one product's pass waits for the host, which launches every expert apart once it knows their tokens."""
         experts = [kernel for kernel in kernels if kernel.part is Part.EXPERTS]
         if not experts or not self.model.experts:
             return
         local = max(1, self.model.experts.count // self.plan.ep)
         late_s = max(0.0, local * self.software.expert_launch_s - self.seconds(experts))
-        charges.add(Axis.EXPERT, late_s, late_s * (3 if again else 2))  # two gradients for one product
+        again = any(kernel.part is Part.EXPERTS and not isinstance(kernel.work, MemoryPass) for kernel in repeated)
+        charges.add(Axis.EXPERT, late_s, late_s * (2 + again))  # two gradients for one product
 
     def _host_s(
         self, rows: Sequence[Layer], kernels: Sequence[Kernel], more: Sequence[Kernel]

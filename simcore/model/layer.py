@@ -269,14 +269,16 @@ def _hidden_bytes(model: Model, plan: Plan) -> int:
     return plan.tokens * model.hidden * plan.element_bytes
 
 
-def _column(label: str, role: Role, plan: Plan, size: int, kernels: Sequence[Kernel]) -> Iterator[Step]:
+def _column(
+    label: str, role: Role, plan: Plan, size: int, kernels: Sequence[Kernel], *modules: Module
+) -> Iterator[Step]:
     """Column-split weights: the gradient of their input is summed.
 
     Under sequence parallelism the input is gathered, and for the weight gradient gathered again.
     """
     if plan.shards_sequence:
         beside = Beside.WEIGHT_GRADIENT
-        yield Collective(f"{label}_input", role, Axis.TENSOR, size, ALL_GATHER, REDUCE_SCATTER, beside)
+        yield Collective(f"{label}_input", role, Axis.TENSOR, size, ALL_GATHER, REDUCE_SCATTER, beside, modules)
         yield from kernels
         yield Collective(f"{label}_input_again", role, Axis.TENSOR, size, None, ALL_GATHER, Beside.INPUT_GRADIENT)
         return
@@ -285,34 +287,33 @@ def _column(label: str, role: Role, plan: Plan, size: int, kernels: Sequence[Ker
     yield from kernels
 
 
-def _output(label: str, role: Role, plan: Plan, size: int) -> Iterator[Collective]:
+def _output(label: str, role: Role, plan: Plan, size: int, *modules: Module) -> Iterator[Collective]:
     """The output of row-split weights is summed; under sequence parallelism it is split, its gradient gathered."""
-    if plan.shards_sequence:
-        yield Collective(f"{label}_output", role, Axis.TENSOR, size, REDUCE_SCATTER, ALL_GATHER, Beside.PRODUCTS)
-    elif plan.tp > 1:
-        yield Collective(f"{label}_output", role, Axis.TENSOR, size, ALL_REDUCE, None, Beside.PRODUCTS)
+    if plan.tp > 1:
+        ahead, back = (REDUCE_SCATTER, ALL_GATHER) if plan.shards_sequence else (ALL_REDUCE, None)
+        yield Collective(f"{label}_output", role, Axis.TENSOR, size, ahead, back, Beside.PRODUCTS, modules)
 
 
 # --- feed-forward
 
 
-def _products(model: Model, plan: Plan, width: int, parts: tuple[Part, Part], module: Module) -> Iterator[Kernel]:
+def _products(model: Model, plan: Plan, width: int, parts: tuple[Part, Part], *modules: Module) -> Iterator[Kernel]:
     """Up, activation, down of a dense feed-forward block or a shared expert.
 
     Where half of the first products is computed again, each is a kernel of its own.
     """
     tokens, size = plan.tokens, plan.element_bytes
-    up, between, down = _PIECES if module is Module.MLP else ((), (), ())
+    up, between, down = (modules + pieces for pieces in (_PIECES if Module.MLP in modules else ((), (), ())))
     wide = 2 * width if model.gated else width
     first: list[tuple[int, tuple[Module, ...]]] = [(wide, up)]
     if model.gated and plan.recompute == "selective" and Module.MLP_GATE in plan.recompute_modules:
         first = [(width, up), (width, (*up, Module.MLP_GATE))]
     for outputs, pieces in first:
         kept = float(size * tokens * outputs)
-        yield from _linear(parts[0], plan, Weights.UP, (tokens, outputs, model.hidden), kept, module, *pieces)
+        yield from _linear(parts[0], plan, Weights.UP, (tokens, outputs, model.hidden), kept, *pieces)
     made = plan.input_bytes * tokens * width if plan.keeps_input(Weights.DOWN) else 0.0
-    yield _pass(parts[1], tokens * (wide + width), size, Touch.ACTIVATION, made, module, *between)
-    yield from _linear(parts[1], plan, Weights.DOWN, (tokens, model.hidden, width), 0.0, module, *down)
+    yield _pass(parts[1], tokens * (wide + width), size, Touch.ACTIVATION, made, *between)
+    yield from _linear(parts[1], plan, Weights.DOWN, (tokens, model.hidden, width), 0.0, *down)
 
 
 _PIECES: tuple[tuple[Module, ...], ...] = ((Module.MLP_UP,), (Module.MLP_ACTIVATION,), (Module.MLP_DOWN,))
@@ -327,14 +328,17 @@ def _mlp(model: Model, plan: Plan) -> Iterator[Step]:
     if model.parallel_block:  # attention has gathered the input, and leaves its output to be summed here
         yield from into
     else:
-        yield from _column("mlp", Role.FEED_FORWARD, plan, size, into)
+        yield from _column("mlp", Role.FEED_FORWARD, plan, size, into, Module.MLP)
     yield from (kernel for kernel in kernels if kernel.part is Part.MLP_OUT)
     yield from _residual(Part.MLP_OUT, model, plan)
-    yield from _output("mlp", Role.FEED_FORWARD, plan, size)
+    yield from _output("mlp", Role.FEED_FORWARD, plan, size, Module.MLP)
 
 
 def _mixture(model: Model, plan: Plan, experts: Experts) -> Iterator[Step]:
-    """Router, dispatch, this rank's experts, combine; the shared expert beside them."""
+    """Router, dispatch, this rank's experts, combine; the shared expert beside them.
+
+    Megatron-LM computes all of it again as one (`moe_layer.py`).
+    """
     tokens, size, hidden = plan.tokens, plan.element_bytes, model.hidden
     local = max(1, experts.count // plan.ep)
     share = plan.tp // plan.expert_tp if plan.tp > plan.expert_tp else 1
@@ -343,7 +347,7 @@ def _mixture(model: Model, plan: Plan, experts: Experts) -> Iterator[Step]:
     beside = (Weights.UP,) if experts.shared_ffn else ()
     yield _norm(Part.ROUTER, _local(model, plan), plan, Weights.ROUTER, *beside)
     scores = Product(tokens // plan.apart, experts.count, hidden)
-    yield Kernel(Part.ROUTER, scores, wide=True, trained=plan.trains(Weights.ROUTER))
+    yield Kernel(Part.ROUTER, scores, modules=(Module.MOE,), wide=True, trained=plan.trains(Weights.ROUTER))
     moved = rows * hidden
     kept = float(size * moved) / plan.expert_tp
     read = float(plan.input_bytes * busiest * hidden * plan.trains(Weights.EXPERTS))
@@ -353,10 +357,10 @@ def _mixture(model: Model, plan: Plan, experts: Experts) -> Iterator[Step]:
     yield from _residual(Part.COMBINE, model, plan)
     if experts.shared_ffn:
         width = max(1, experts.shared_ffn // plan.tp)
-        shared = list(_products(model, plan, width, (Part.SHARED, Part.SHARED), Module.SHARED))
-        whole = _hidden_bytes(model, plan)
-        yield from _column("shared_expert", Role.FEED_FORWARD, plan, whole, shared)
-        yield from _output("shared_expert", Role.FEED_FORWARD, plan, whole)
+        modules, whole = (Module.SHARED, Module.MOE), _hidden_bytes(model, plan)
+        shared = list(_products(model, plan, width, (Part.SHARED, Part.SHARED), *modules))
+        yield from _column("shared_expert", Role.FEED_FORWARD, plan, whole, shared, *modules)
+        yield from _output("shared_expert", Role.FEED_FORWARD, plan, whole, *modules)
 
 
 def _grouped(model: Model, plan: Plan, experts: Experts, local: int, busiest: int) -> Iterator[Kernel]:
@@ -384,16 +388,19 @@ def _exchanges(model: Model, plan: Plan, experts: Experts, kernels: Sequence[Ker
     exchanged = routed // (plan.tp if plan.shards_sequence else 1)
     gathered = routed // (plan.tp // plan.expert_tp if plan.shards_sequence else 1)
     counts = COUNT_BYTES * plan.ep * plan.expert_tp * experts.count
+    among = partial(Collective, role=Role.EXPERTS, modules=(Module.MOE,))
+    sent = among("moe_dispatch", axis=Axis.EXPERT, size_bytes=exchanged, forward=ALL_TO_ALL, backward=ALL_TO_ALL)
+    whole = among("moe_gather", axis=Axis.TENSOR, size_bytes=gathered, forward=ALL_GATHER, backward=REDUCE_SCATTER)
     if plan.ep > 1:
-        yield Collective("moe_counts", Role.EXPERTS, Axis.EXPERT, counts, ALL_GATHER)
-        yield Collective("moe_dispatch", Role.EXPERTS, Axis.EXPERT, exchanged, ALL_TO_ALL, ALL_TO_ALL)
+        yield replace(sent, name="moe_counts", size_bytes=counts, forward=ALL_GATHER, backward=None)
+        yield sent
     if plan.expert_tp > 1:
-        yield Collective("moe_gather", Role.EXPERTS, Axis.TENSOR, gathered, ALL_GATHER, REDUCE_SCATTER)
+        yield whole
     yield from kernels
     if plan.expert_tp > 1:
-        yield Collective("moe_scatter", Role.EXPERTS, Axis.TENSOR, gathered, REDUCE_SCATTER, ALL_GATHER)
+        yield replace(whole, name="moe_scatter", forward=REDUCE_SCATTER, backward=ALL_GATHER)
     if plan.ep > 1:
-        yield Collective("moe_combine", Role.EXPERTS, Axis.EXPERT, exchanged, ALL_TO_ALL, ALL_TO_ALL)
+        yield replace(sent, name="moe_combine")
 
 
 # --- blocks

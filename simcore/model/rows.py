@@ -60,6 +60,7 @@ class Rows:
         Done `again`, it runs forward once more before its gradients, collectives included.
         """
         made, at, experts = list[Layer](), -1, -1
+        repeated = () if again else dropped(block.steps, self.plan)
         back: Collective | None = None
         for of_experts, some in groupby(block.steps, _run_of):
             steps = [*some]
@@ -76,6 +77,8 @@ class Rows:
                     made[at] = _with(made[at], step.role, forward=forward)
                 elif forward != IDLE or backward != IDLE:
                     made.append(Layer(step.name, forward, backward, role=step.role))
+                if step in repeated:
+                    made.append(Layer(f"{step.name}_recompute", input_grad=_phase(step, step.forward), role=step.role))
                 at = -1
         if again:
             # The upward pass reads these first, from the last to the first.

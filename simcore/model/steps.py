@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from functools import lru_cache
+from typing import TypeVar
 
 from simcore.compute.kernel import Attention, Gradient, GroupedProduct, MemoryPass, Product
 from simcore.compute.kernel import Kernel as Work
@@ -128,7 +129,8 @@ class Kernel:
 class Collective:
     """What the ranks of an axis do together on whole buffers of `size_bytes`, in the forward pass and in the backward.
 
-    A whole buffer is the gathered result, or what is not yet reduced. `name` is for people.
+    A whole buffer is the gathered result, or what is not yet reduced. `name` is for people. Where one of its `modules`
+    is computed again, ranks meet again.
     """
 
     name: str
@@ -138,9 +140,11 @@ class Collective:
     forward: CollectiveKind | None = None
     backward: CollectiveKind | None = None
     beside: Beside = Beside.NOTHING
+    modules: tuple[Module, ...] = ()
 
 
 Step = Kernel | Collective
+S = TypeVar("S", Kernel, Step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +194,14 @@ def _gradient(work: Product | GroupedProduct, phase: PhaseName) -> Work:
     return replace(work, m=work.n, n=work.k, k=work.m, gradient=Gradient.WEIGHT)
 
 
-def dropped(kernels: Sequence[Kernel], plan: Plan) -> tuple[Kernel, ...]:
-    """Kernels that run again before the backward because selective recomputation does not keep what they made.
+def dropped(steps: Sequence[S], plan: Plan) -> tuple[S, ...]:
+    """Steps that run again before the backward because selective recomputation does not keep what kernels made.
 
     Modules that keep nothing, such as fused attention as part of the core, are left alone.
     """
     if plan.recompute != "selective":
         return ()
+    kernels = [step for step in steps if isinstance(step, Kernel)]
     kept = ((one, kernel.keeps_bytes or one is Module.FUSED) for kernel in kernels for one in kernel.modules)
     chosen = {module for module, keeps in kept if keeps and module in plan.recompute_modules}
-    return tuple(kernel for kernel in kernels if chosen & set(kernel.modules))
+    return tuple(step for step in steps if chosen & set(step.modules))

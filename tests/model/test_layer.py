@@ -14,6 +14,7 @@ from simcore.model.layer import blocks
 from simcore.model.memory import activation_bytes
 from simcore.model.plan import Plan, divides
 from simcore.model.presets import SHIPPED, model
+from simcore.model.rows import Rows
 from simcore.model.shape import Experts, LayerKind, Model, Weights, elements
 from simcore.model.steps import Axis, Kernel, Module, Part, dropped, in_phase
 from simcore.workload.model import CollectiveKind, PhaseName
@@ -224,6 +225,40 @@ def test_selective_recomputation_does_what_it_drops_again_and_nothing_else():
     assert not dropped(blocks(GPT3, Plan(1, 2048), PLAIN)[0].kernels, Plan(1, 2048, recompute="selective"))
     norms = Plan(1, 2048, recompute="selective", recompute_modules=("layernorm",))
     assert all(Module.NORM in kernel.modules for kernel in dropped(block.kernels, norms))
+
+
+class Free:
+    """No kernel takes any time."""
+
+    def time_ns(self, part, kernels, phase):
+        return 0
+
+
+@given(
+    name=st.sampled_from(["llama-3-8b", "gpt-1.7b", "deepseek-v2-lite", "mixtral-8x7b"]),
+    tp=st.sampled_from([1, 2, 4]),
+    ep=st.sampled_from([1, 2]),
+    split=st.booleans(),
+    parallel=st.booleans(),
+)
+def test_ranks_meet_again_in_a_feed_forward_block_that_is_computed_again_as_one(name, tp, ep, split, parallel):
+    """Megatron-LM's `mlp` and `moe` are checkpoints around all of it (`transformer_layer.py`, `moe_layer.py`): tokens
+    are routed, sent to experts and back once more, the shared expert among it. Norm and residual are outside.
+    """
+    shape = model(name)
+    kind, module = shape.kind(shape.layers - 1), "moe" if shape.experts else "mlp"
+    plan = Plan.of(2048, 2, tp=tp, dp=2, ep=ep, expert_tp=tp if split else 1, sequence_parallel=parallel)
+    assume(divides(shape, plan))
+    chosen = replace(plan, recompute="selective", recompute_modules=(module,))
+    block = blocks(shape, chosen, kind)[-1]
+    left = [kernel for kernel in block.kernels if kernel not in dropped(block.kernels, chosen)]
+    assert sum(kernel.keeps_bytes for kernel in left) == pytest.approx(4 * 2048 * shape.hidden / chosen.apart)
+    selective, whole = (
+        [row.input_grad for row in Rows(shape, some, Free()).block(block, again=again)[0]]
+        for some, again in ((chosen, False), (plan, True))
+    )
+    both = ([(one.collective, one.size_bytes) for one in some if one.collective] for some in (selective, whole))
+    assert len({tuple(sorted(sent)) for sent in both}) == 1
 
 
 @pytest.mark.parametrize("parallel", [False, True])
