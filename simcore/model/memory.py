@@ -244,10 +244,11 @@ class Needs(NamedTuple):
 def needs(model: Model, plan: Plan) -> tuple[Needs, ...]:
     """What the stages need that differ.
 
-    Earlier stages keep no fewer micro-batches than later ones, so of those that hold as much the first is fullest.
-    Those that need no more of anything than one before them are left out.
+    Earlier stages keep no fewer micro-batches than later ones, so of those that hold as much the first is fullest; but
+    of a V's chunk that runs back up later ones keep more. Those that need no more than one before are left out.
     """
-    some = [stage_needs(model, plan, stage) for stage in unlike(model, plan.outline, plan.cuts)]
+    stages = range(plan.pp) if plan.outline.placement == "v" else unlike(model, plan.outline, plan.cuts)
+    some = [stage_needs(model, plan, stage) for stage in stages]
     return tuple(one for at, one in enumerate(some) if not any(other.covers(one) for other in some[:at]))
 
 

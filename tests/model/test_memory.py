@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import accumulate, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from simcore.errors import InputError
@@ -18,6 +18,7 @@ from simcore.model.memory import (
     kept_bytes,
     kv_cache_bytes,
     layer_parameters,
+    peak,
     stage_memory,
     stage_needs,
     states,
@@ -116,6 +117,24 @@ def test_the_micro_batches_a_stage_holds_are_those_its_cells_show(schedule):
         assert in_flight(plan, stage) >= max(accumulate(steps)) / passes
         if count >= 2 * stages:
             assert in_flight(plan, stage) == max(accumulate(steps)) / passes
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    schedule=st.sampled_from(schedules.names()),
+    layers=st.integers(6, 15),
+    dense=st.integers(0, 8),
+    pp=st.sampled_from([2, 4, 6]),
+    count=st.sampled_from([12, 24]),
+)
+@example(schedule="zb-v", layers=14, dense=7, pp=4, count=12)
+@example(schedule="zb-v", layers=10, dense=5, pp=6, count=24)
+def test_the_peak_is_that_of_the_fullest_of_all_stages(schedule, layers, dense, pp, count):
+    """Stages of a V that hold as much of the model differ: later ones keep more of what runs back up."""
+    shape = replace(SMALL, layers=layers, experts=Experts(8, 2, 2048, dense_layers=dense))
+    chunks = {"interleaved": 2, "zb-v": 2, "dualpipe": 2}.get(schedule, 1)
+    plan = Plan.of(8192, count, pp=pp, schedule=schedule, virtual_stages=chunks)
+    assert peak(shape, plan).total == max(stage_memory(shape, plan, stage).total for stage in range(pp))
 
 
 @pytest.mark.parametrize("name", ["1f1b", "zb-v", "dualpipe"])
