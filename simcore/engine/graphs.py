@@ -6,10 +6,11 @@ Nodes that a profile cannot run are refused. Collectives may be traces themselve
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,16 +54,16 @@ class GraphCase:
         used = {KINDS[code] for graph in graphs.graphs for code in np.unique(graph.collective).tolist() if code >= 0}
         lanes = {kind: lanes for kind, lanes in setup.lanes.items() if kind in used}
         shares_memory = memory is not None and memory.npus_per_node != 0
-        self._graphs, self._memory = graphs, memory
+        self._graphs, self._memory, self._most_bytes = graphs, memory, _most_bytes(graphs, setup.topology)
         # Where all NPUs of a group begin together it makes no difference which group of a family it is.
         self._families = _families(graphs, setup, lanes) if setup.profile.gang else {}
         # Those of one graph may fare differently.
         self._told_apart = shares_memory or _tells_apart(graphs, setup, self._families)
-        names = {name for graph in graphs.graphs for name in graph.group_names}
-        names = {self._families[name].name if name in self._families else name for name in names}
+        self._groups = _groups(graphs, setup, self._families)
+        names = sorted({group.name for group in self._groups.values()})
         self.setup = replace(
-            setup, lanes=lanes, names=sorted(names), collectives_only=not self._told_apart,
-            uneven=_uneven(graphs, setup.topology), in_turn=shares_memory and not setup.profile.gang,
+            setup, lanes=lanes, names=names, collectives_only=not self._told_apart,
+            uneven=bool(self._most_bytes), in_turn=shares_memory and not setup.profile.gang,
         )  # fmt: skip
 
     @property
@@ -71,7 +72,7 @@ class GraphCase:
         families = sorted(set(self._families.values()))
         dims = rows_in(self.setup.dims, families)
         lanes = {
-            kind: (*own, *(_lane(self.setup, kind, dim.index, dim) for _, dim in families))
+            kind: (*own, *(_lane(self.setup, kind, dim) for _, dim in families))
             for kind, own in self.setup.lanes.items()
         }
         return replace(self.setup, dims=dims, lanes=lanes)
@@ -97,11 +98,12 @@ class GraphCase:
         port = partial(Port, schedulers[0].env, gathers=setup.profile.gang)
         access = _memory(timers, self._memory, port)
         customs = Customs(setup)
-        program_of = cache(partial(_program, setup, self._graphs, self._families, schedulers[0].events, customs))
+        program_of = cache(partial(_program, setup, self._graphs, self._groups, schedulers[0].events, customs))
         self._npus = list[GraphNpu]()
         for scheduler, members in zip(schedulers, ranks, strict=True):
             npu = int(members[0])
-            program = program_of(int(self._graphs.graph_of_rank[npu]), setup.settings.stragglers.get(npu, 1.0))
+            number, factor = int(self._graphs.graph_of_rank[npu]), setup.settings.stragglers.get(npu, 1.0)
+            program = program_of(number, factor, self._most_bytes.get(npu, b""))
             own = scheduler.events, _noisy(program, setup.settings.noise, npu), timers[npu]
             around, start_ns = (scheduler, self._mailbox, access), self._graphs.start_ns.get(npu, 0)
             self._npus.append(GraphNpu(npu, program, *around, *own, gathers=setup.profile.gang, start_ns=start_ns))
@@ -128,31 +130,41 @@ class GraphCase:
         return played
 
 
-def _uneven(graphs: GraphSet, topology: Topology) -> bool:
-    """Whether not all members of a group have collectives of the same sizes."""
+def _most_bytes(graphs: GraphSet, topology: Topology) -> dict[int, bytes]:
+    """Of every rank: the most bytes that a member of the group gives to each of its rows' collectives, as whole numbers
+    of 64 bits; {} where all members of every group give the same.
+    """
     sent = [_sent(graph) for graph in graphs.graphs] if len(graphs.graphs) > 1 else []
-    if all(own == sent[0] for own in sent):
-        return False
-    found: dict[tuple[str, tuple[int, ...]], bytes] = {}
+    said = [{group: (table[1:].tobytes()) for group, table in own.items()} for own in sent]
+    if all(own == said[0] for own in said):
+        return {}
+    groups: defaultdict[Hashable, list[tuple[int, NDArray[np.int64]]]] = defaultdict(list)
     for rank, graph in enumerate(graphs.graph_of_rank.tolist()):
-        for (name, dims), sizes in sent[graph].items():
+        for (name, dims), table in sent[graph].items():
             at = zip(topology.dims, topology.strides, strict=True)
             outside = (rank // stride % dim.npus for index, (dim, stride) in enumerate(at) if not dims >> index & 1)
-            if found.setdefault((name, (dims, *outside)), sizes) != sizes:
-                return True
-    return False
+            groups[name, dims, *outside].append((rank, table))
+    if all(len({table[1:].tobytes() for _, table in members}) == 1 for members in groups.values()):
+        return {}
+    most = [graphs.graphs[graph].size_bytes.astype(np.int64) for graph in graphs.graph_of_rank.tolist()]
+    for members in groups.values():
+        if len({table.shape for _, table in members}) == 1:  # others do not run
+            largest = np.max([sizes for _, (_, _, sizes) in members], axis=0)
+            for rank, (rows, _, _) in members:
+                most[rank][rows] = largest
+    return {rank: own.tobytes() for rank, own in enumerate(most)}
 
 
-def _sent(graph: Graph) -> dict[tuple[str, int], bytes]:
-    """Kinds and sizes of a graph's collectives, sorted, by communicator and dimensions."""
+def _sent(graph: Graph) -> dict[tuple[str, int], NDArray[np.int64]]:
+    """Rows, kinds and sizes of a graph's collectives by communicator and dimensions; kinds sorted, rows of one not."""
     rows = np.flatnonzero(graph.collective >= 0)
     named = np.array([bool(name) for name in graph.group_names])[graph.group[rows]]
     dims = np.where(named, ALL_DIMENSIONS, graph.dims[rows])
-    table = np.stack([graph.group[rows], dims, graph.collective[rows], graph.size_bytes[rows]]).astype(np.int64)
-    table = table[:, np.lexsort(table[::-1])]
+    table = np.stack([graph.group[rows], dims, rows, graph.collective[rows], graph.size_bytes[rows]]).astype(np.int64)
+    table = table[:, np.lexsort(table[[3, 1, 0]])]
     begins = np.flatnonzero((np.diff(table[:2]) != 0).any(axis=0)) + 1
     parts = np.split(table, begins, axis=1) if len(rows) else []
-    return {(graph.group_names[int(own[0, 0])], int(own[1, 0])): own[2:].tobytes() for own in parts}
+    return {(graph.group_names[int(own[0, 0])], int(own[1, 0])): own[2:] for own in parts}
 
 
 def _parts(graphs: GraphSet, npus: int) -> list[str]:
@@ -171,6 +183,28 @@ def _check_parts(graphs: GraphSet, setup: Setup) -> None:
             raise InputError.at("--profile", message, expected=expected, found=f"one of some: {name}")
 
 
+class _Group(NamedTuple):
+    """Who has a collective, as one `name` tells: some `ranks`, none = all; `dim` where they are not the whole machine."""
+
+    name: str
+    ranks: Sequence[int] = ()
+    dim: GroupDim | None = None
+
+
+def _groups(graphs: GraphSet, setup: Setup, families: Mapping[str, Family]) -> dict[str, _Group]:
+    """The groups by the names that traces give them."""
+    found = {}
+    for name in {name for graph in graphs.graphs for name in graph.group_names}:
+        ranks = graphs.groups.get(name, ())
+        if name in families:
+            found[name] = _Group(families[name].name, ranks, families[name].dim)
+        elif 0 < len(ranks) < setup.topology.npus:
+            found[name] = _Group(name, ranks, Communicator(ranks, along=first_apart(_dims(setup), ranks)))
+        else:
+            found[name] = _Group(name, ranks)
+    return found
+
+
 def _families(graphs: GraphSet, setup: Setup, lanes: Mapping[CollectiveKind, Sequence[Lane]]) -> dict[str, Family]:
     """Those of communicators, where all are rows of dimensions in which all kinds of collectives have queues."""
     found = families_of(graphs, setup.topology)
@@ -187,16 +221,16 @@ def _tells_apart(graphs: GraphSet, setup: Setup, families: Mapping[str, Family])
 
 
 def _program(
-    setup: Setup, graphs: GraphSet, families: Mapping[str, Family],
-    events: EventBuffer, customs: Customs, number: int, factor: float,
+    setup: Setup, graphs: GraphSet, members: Mapping[str, _Group], events: EventBuffer, customs: Customs,
+    number: int, factor: float, most: bytes,
 ) -> GraphProgram:  # fmt: skip
-    """What the nodes of a graph cost under the profile."""
+    """What the nodes of a graph cost under the profile; `most` bytes are given to collectives where sizes differ."""
     graph = _scaled(graphs.graphs[number], setup)
     names = [events.name(name) for name in graph.names]
     rules, kinds = setup.profile.graph, graph.kind.tolist()
     groups = [graph.group_names[group] for group in graph.group.tolist()]
     slots = [*map(rules.slot, kinds, graph.on_cpu.tolist(), graph.stream.tolist(), groups)]
-    requests, played = {}, {}
+    requests, played, most_bytes = {}, {}, np.frombuffer(most, np.int64) if most else graph.size_bytes
     if setup.system.replay_only:
         kinds = [COMPUTE] * len(graph)
     elif setup.system.roofline and rules.strict:  # ASTRA-sim 2.x's leaves out computations without data
@@ -204,12 +238,11 @@ def _program(
         kinds = np.where(nothing, NodeKind.INVALID, graph.kind).tolist()
     for row in [row for row, kind in enumerate(kinds) if kind == NodeKind.COLLECTIVE]:
         kind = KINDS[int(graph.collective[row])]
-        ranks = graphs.groups.get(groups[row], ())
-        if custom := customs.of(int(graph.node_id[row]), kind, ranks or range(setup.topology.npus)):
+        group = members[groups[row]]
+        if custom := customs.of(int(graph.node_id[row]), kind, group.ranks or range(setup.topology.npus)):
             played[row] = custom
         elif kind in setup.lanes:
-            family = families.get(groups[row])
-            requests[row] = _request(setup, graph, row, kind, groups[row], ranks, names[row], family)
+            requests[row] = _request(setup, graph, row, kind, group, names[row], int(most_bytes[row]))
         else:
             kinds[row] = COMPUTE  # the peers replay what they cannot play
     durations, behind = _durations(setup, graph, factor), _in_order(graph, requests) if rules.ordered else {}
@@ -292,35 +325,30 @@ def _noisy(program: GraphProgram, noise: Noise, npu: int) -> list[int]:
 
 
 def _request(
-    setup: Setup, graph: Graph, row: int, kind: CollectiveKind, group: str, ranks: Sequence[int], name: int,
-    family: Family | None,
-) -> Request:  # fmt: skip
-    """What a collective node sends."""
-    size_bytes = int(graph.size_bytes[row])
+    setup: Setup, graph: Graph, row: int, kind: CollectiveKind, group: _Group, name: int, most: int
+) -> Request:
+    """What a collective node sends, to which some NPU gives the `most` bytes."""
+    sizes = [int(graph.size_bytes[row]), most if setup.profile.gang else 0]
     if setup.profile.graph.scales:
-        size_bytes = setup.profile.scale(size_bytes, setup.settings.comm_scale)
-    if kind == CollectiveKind.BARRIER:
-        size_bytes = BARRIER_BYTES
+        sizes = [setup.profile.scale(size, setup.settings.comm_scale) for size in sizes]
+    size_bytes, most_bytes = sizes if kind != CollectiveKind.BARRIER else (BARRIER_BYTES, 0)
     priority = int(graph.priority[row]) if setup.system.scheduling_policy == "EXPLICIT" else 0
-    if ranks and len(ranks) < setup.topology.npus:
-        lanes: tuple[Lane, ...] = ()
-        if family:
-            group, lanes = family.name, (_lane(setup, kind, family.dim.index, family.dim),)
-        elif len(ranks) > 1:
-            along = first_apart(_dims(setup), tuple(ranks))
-            lanes = (_lane(setup, kind, along, Communicator(tuple(ranks), along=along)),)
+    if group.dim:
+        lanes = (_lane(setup, kind, group.dim),) if group.dim.size > 1 else ()
     else:
-        mask = ALL_DIMENSIONS if group else int(graph.dims[row])  # who is in a communicator, takes part
+        mask = ALL_DIMENSIONS if group.ranks else int(graph.dims[row])  # who is in a communicator, takes part
         wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(setup.topology.dims))]
         usable = (lane for lane in setup.lanes[kind] if lane.dim.size > 1)
         lanes = joined(lane for lane in usable if lane.algorithm.whole_machine or wanted[lane.dim.index])
-    root = _root(graph, row, ranks or range(setup.topology.npus)) if kind in ROOTED else 0
-    return Request(kind, size_bytes, lanes, priority, name=name, group=group, root=root, row=row)
+    root = _root(graph, row, group.ranks or range(setup.topology.npus)) if kind in ROOTED else 0
+    return Request(
+        kind, size_bytes, lanes, priority, name=name, group=group.name, root=root, row=row, most_bytes=most_bytes
+    )
 
 
-def _lane(setup: Setup, kind: CollectiveKind, along: int, dim: GroupDim) -> Lane:
-    """How a communicator that lies along a dimension of the machine sends a kind of collective."""
-    queue = 0 if setup.profile.graph.one_queue else min(along, len(setup.lanes[kind]) - 1)
+def _lane(setup: Setup, kind: CollectiveKind, dim: GroupDim) -> Lane:
+    """How a communicator of some NPUs sends a kind of collective: in the first queue that it may lie in."""
+    queue = 0 if setup.profile.graph.one_queue else min(dim.along, len(setup.lanes[kind]) - 1)
     return Lane(queue, dim, _group_algorithm(setup, kind))
 
 

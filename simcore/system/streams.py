@@ -55,9 +55,10 @@ class Lane(Struct, frozen=True, cache_hash=True):
 class Request(Struct, frozen=True):
     """A collective to issue: `lanes` are the dimensions it spans, ascending; `group` names a communicator.
 
-    `root` is the NPU that a rooted collective starts from or ends at. `update_ns` is added to the completion; `layer`
-    and `phase` are for the timeline only. `row` is the node's in its trace: of those that an NPU issues in one instant
-    the lowest is first.
+    `root` is the NPU that a rooted collective starts from or ends at. Where an NPU of the group gives more, it is cut
+    as its `most_bytes` are, so that all have the same chunks. `update_ns` is added to the completion; `layer` and
+    `phase` are for the timeline only. `row` is the node's in its trace: of those that an NPU issues in one instant the
+    lowest is first.
     """
 
     kind: CollectiveKind
@@ -71,6 +72,7 @@ class Request(Struct, frozen=True):
     group: str = ""
     root: int = 0
     row: int = 0
+    most_bytes: int = 0
 
 
 class StreamPhase(Struct, frozen=True, eq=False):

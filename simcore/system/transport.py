@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from itertools import chain, combinations
 from typing import Any, cast
@@ -180,12 +180,13 @@ class Measured(Solved):
     def __init__(self, env: Environment, ranks: Sequence[Sequence[int]], fabric: Fabric, costs: Costs):
         super().__init__(env, ranks, _measured_delay(fabric), costs)
         self._fabric = fabric
-        self._chosen: dict[StreamPhase, Choice] = {}
+        self._chosen: dict[tuple[Hashable, StreamPhase], tuple[int, int, Choice]] = {}
         self._used: dict[tuple[str, int, int, str], list[int]] = defaultdict(list)
 
     def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
         """What one NPU sends."""
-        return round(self._chosen[phase].wire_bytes)
+        _, _, chosen = self._choice(self._groups.of(npu_class, phase.lane.dim), phase)
+        return round(chosen.wire_bytes)
 
     def notes(self) -> list[str]:
         """What was chosen, for which collectives and sizes."""
@@ -195,11 +196,23 @@ class Measured(Solved):
             lines.append(f"nccl on {self._fabric.name}: {kind} of {span} on {ranks} ranks, {per_node} a node: {name}")
         return lines
 
+    def _settle(self, meeting: Meeting, phase: StreamPhase) -> None:
+        """Where sizes differ, all take as long as whoever gives most."""
+        phases = (stream.phase for _, stream, _ in meeting.values())
+        super()._settle(meeting, max(phases, key=lambda own: own.data_bytes))
+
+    def _choice(self, group: RankGroup, phase: StreamPhase) -> tuple[int, int, Choice]:
+        """The bytes of all ranks together, how many of them are in a node, and what NCCL does."""
+        key = group.name, phase
+        if key not in self._chosen:
+            per_node = int(np.unique(group.members // self._fabric.node_ranks, return_counts=True)[1].max())
+            total_bytes = phase.data_bytes * (len(group) if phase.kind in _OF_ONE_RANK else 1)
+            chosen = choose(phase.kind, total_bytes, len(group), per_node, self._fabric)
+            self._chosen[key] = total_bytes, per_node, chosen
+        return self._chosen[key]
+
     def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
-        per_node = int(np.unique(group.members // self._fabric.node_ranks, return_counts=True)[1].max())
-        total_bytes = phase.data_bytes * (len(group) if phase.kind in _OF_ONE_RANK else 1)
-        chosen = choose(phase.kind, total_bytes, len(group), per_node, self._fabric)
-        self._chosen[phase] = chosen
+        total_bytes, per_node, chosen = self._choice(group, phase)
         sizes = self._used[str(phase.kind), len(group), per_node, str(chosen)]
         sizes[:] = [min([total_bytes, *sizes]), max([total_bytes, *sizes])]
         return np.full_like(arrivals, arrivals.max() + whole_ns(chosen.seconds * 1e9))

@@ -1,9 +1,12 @@
 """Collectives of traces: barriers are played natively, so are rooted collectives, which the peers replay."""
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
@@ -11,7 +14,8 @@ from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.report.model import Report
-from simcore.system.collectives import ROOTED
+from simcore.system.collectives import NCCL, ROOTED
+from simcore.system.collectives.nccl import FABRICS
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind
 from tests.runs import KINDS
@@ -126,6 +130,58 @@ def test_every_npu_sends_as_much_of_a_collective_as_its_trace_says(network):
     )
     assert usual.time_ns == exact.time_ns
     assert usual.time_ns > 1 << 18, "the last NPU sends messages of a quarter MiB at 1 B/ns"
+
+
+@st.composite
+def uneven_runs(draw):
+    """Collectives that NPUs give sizes of their own to, on one dimension or two, and how they are cut."""
+    sizes = draw(st.sampled_from([(2,), (4,), (5,), (3, 2), (2, 4)]))
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3))
+    amounts = st.sampled_from([0, 1, 3, 64, 1000, 4096, 65536])
+    graphs = tuple(
+        Graph.of(
+            *(
+                {"kind": NodeKind.COLLECTIVE, "collective": list(CollectiveKind).index(kind), "size_bytes": size_bytes}
+                for kind, size_bytes in zip(kinds, draw(st.tuples(*[amounts] * len(kinds))), strict=True)
+            )
+        )
+        for _ in range(prod(sizes))
+    )
+    system = SystemConfig(
+        preferred_dataset_splits=draw(st.integers(1, 5)),
+        inter_dimension_scheduling=draw(
+            st.sampled_from(["ascending", "roundRobin", "colours", "themis", "themisFlex"])
+        ),
+        collective_optimization=draw(st.sampled_from(["localBWAware", "baseline"])),
+    )
+    return GraphSet(graphs, np.arange(len(graphs), dtype=np.int32)), switch(*sizes), system
+
+
+@settings(deadline=None, max_examples=60)
+@given(uneven_runs(), st.sampled_from(["congested", "congestion-free", "fair"]))
+def test_whatever_each_npu_gives_to_a_collective_it_ends(run, network):
+    """Nobody has chunks of which another one knows nothing: not who gives less than chunks, nor who gives nothing."""
+    usual, exact = (simulate(*run, NATIVE, Settings(network=network, exact=exact)) for exact in ("", "messages"))
+    assert usual.finish_ns == exact.finish_ns
+    assert usual.time_ns > 0 or all(not graph.size_bytes.any() for graph in run[0].graphs)
+
+
+@given(st.permutations([0, 64, 4096, 65536]), st.permutations([0, 64, 4096, 65536]))
+def test_npus_may_give_the_same_sizes_in_orders_of_their_own(first, second):
+    """As experts that exchange what they got: messages of both collectives are of the sizes that their senders say."""
+    rows = [[(A_TO_A, one), (A_TO_A, other)] for one, other in zip(first, second, strict=True)]
+    graphs = tuple(sent(own, npus=1).graphs[0] for own in rows)
+    run = simulate(GraphSet(graphs, np.arange(4, dtype=np.int32)), switch(4), None, NATIVE, Settings())
+    assert run.links.size_bytes.sum() == 2 * 2 * 3 * (64 + 4096 + 65536) // 4  # up and down
+
+
+@pytest.mark.parametrize("kind", [A_TO_A, REDUCE])
+def test_nccl_takes_as_long_as_for_whoever_gives_most(kind):
+    system = SystemConfig(implementations={kind: (Algorithm(NCCL),)}, fabric=FABRICS["hgx-h100"])
+    most = simulate(sent([(kind, 1 << 20)]), switch(4), system, NATIVE, Settings())
+    for other_bytes in (0, 1, 4096):
+        uneven = sent([(kind, 1 << 20)], [(kind, other_bytes)])
+        assert simulate(uneven, switch(4), system, NATIVE, Settings()).time_ns == most.time_ns
 
 
 def test_npus_that_send_different_collectives_are_told_of():

@@ -79,7 +79,7 @@ class PhaseMaker:
             self._issue(now_ns, order)
             return tuple(self._split(request))
         place = (self._npu, request.root) if request.kind in ROOTED else ()
-        key = (request.kind, request.size_bytes, request.lanes, place)
+        key = (request.kind, request.size_bytes, request.most_bytes, request.lanes, place)
         found = self._rules.known.get(key)
         if found is None:
             found = self._rules.known[key] = tuple(self._split(request))
@@ -123,7 +123,10 @@ class PhaseMaker:
             return
         # A decomposed all-reduce all-reduces in the last dimension only, and nowhere where loads decide.
         last = 0 if self._rules.balances(request.kind) else 1
-        for lanes, size_bytes in self._chunks(request):
+        own_bytes, cut_bytes, end_bytes = request.size_bytes, max(request.size_bytes, request.most_bytes), 0
+        for lanes, chunk_bytes in self._chunks(request, cut_bytes):
+            begin_bytes, end_bytes = end_bytes, end_bytes + chunk_bytes
+            size_bytes = own_bytes * end_bytes // cut_bytes - own_bytes * begin_bytes // cut_bytes
             visits = [(request.kind, lane) for lane in lanes]
             if request.kind == ALL_REDUCE and self._rules.decompose:
                 inner = lanes[: len(lanes) - last]
@@ -131,16 +134,16 @@ class PhaseMaker:
                 visits = [*there, *visits[len(inner) :], *reversed(back)]
             yield self._phases(request, size_bytes, visits)
 
-    def _chunks(self, request: Request) -> Iterator[tuple[list[Lane], int]]:
-        """The dimensions of each chunk of a collective, in order, and its size; the least loaded first, or in turn."""
+    def _chunks(self, request: Request, left_bytes: int) -> Iterator[tuple[list[Lane], int]]:
+        """The dimensions of each chunk of so many bytes, in order, and its size; the least loaded first, or in turn."""
         lanes, rules = {lane.position: lane for lane in request.lanes}, self._rules
         if not rules.balances(request.kind):
             # As many chunks start in different dimensions at once as there are colours.
             colours = len(request.lanes) if rules.policy == "colours" else 1
-            for number, size_bytes in enumerate(rules.chunks(request.kind, request.size_bytes, colours)):
+            for number, size_bytes in enumerate(rules.chunks(request.kind, left_bytes, colours)):
                 yield [lanes[position] for position in self._visits(request, number) if position in lanes], size_bytes
             return
-        left_bytes, gathers = request.size_bytes, request.kind == ALL_GATHER
+        gathers = request.kind == ALL_GATHER
         full_bytes = next(rules.chunks(request.kind, left_bytes, 1), 0)
         while left_bytes > 0:
             order, size_bytes = self._themis.chunk(lanes, full_bytes, left_bytes, gathers=gathers)
