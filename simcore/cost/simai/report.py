@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from simcore import __version__
@@ -20,6 +20,12 @@ from simcore.units import format_ns, format_ranks
 from simcore.workload.model import Workload
 
 SHOWN_LAYERS = 10
+# Options that nobody asks for beside others, which say the same bandwidth or all of them.
+NEVER_ASKED = {
+    "gpu_type": ("nvlink_bw", "busbw"),
+    "nic_type": ("nic_bw", "busbw"),
+    **dict.fromkeys(("nvlink_bw", "nic_bw", "nics_per_server"), ("busbw",)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +130,15 @@ def estimate(workload: Workload, given: Mapping[str, Any], read: Input | None = 
     bandwidths = read_bus_bandwidths(options.busbw) if options.busbw else None
     inputs = [read] if read else []
     inputs += [Input("busbw", options.busbw, sha256(options.busbw))] if options.busbw else []
-    return SimaiReport(profile, evaluate(workload, options, bandwidths), tuple(inputs))
+    result = evaluate(workload, options, bandwidths)
+    return SimaiReport(profile, replace(result, warnings=(*result.warnings, *_idle(given))), tuple(inputs))
+
+
+def _idle(given: Mapping[str, Any]) -> Iterator[str]:
+    """What to say of options that were given and change nothing."""
+    for name, others in NEVER_ASKED.items():
+        for other in [other for other in others if given.get(name) and given.get(other)][:1]:
+            yield f"{spelled(name)} has no effect beside {spelled(other)}"
 
 
 def _breakdown(result: SimaiResult) -> BreakdownRow:

@@ -78,6 +78,17 @@ def test_the_bandwidth_file_belongs_to_its_profile(path, tmp_path):
     assert [entry["role"] for entry in document["inputs"]] == ["workload", "busbw"]
 
 
+def test_bandwidths_that_nobody_asks_for_are_told(path, tmp_path):
+    numbers = {"nvlink_bw": 360, "nic_bw": 48.5}
+    one_number = simcore.run(path, **OPTIONS | {"nvlink_bw": 360, "gpu_type": "no such"}).to_dict()["warnings"]
+    assert one_number == ["--gpu-type has no effect beside --nvlink-bw"]
+    file = tmp_path / "busbw.yaml"
+    file.write_text("test\nTP:\nallreduce,: 300\nDP:\nallreduce,: 45\nPP:\nbusbw: 47.5\n")
+    given = OPTIONS | numbers | {"profile": "simai-busbw", "busbw": file, "nics_per_server": 4, "gpus_per_server": 4}
+    told = {warning.partition(" has no effect")[0] for warning in simcore.run(path, **given).to_dict()["warnings"]}
+    assert told == {"--nvlink-bw", "--nic-bw", "--gpu-type", "--nic-type", "--nics-per-server"}
+
+
 @pytest.mark.parametrize(
     "name, value",
     [("topology", "ring8"), ("straggler", "5=2"), ("tp_overlap", 2), ("gpus", 0), ("dialect", "astra-sim")],
