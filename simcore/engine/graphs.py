@@ -51,10 +51,13 @@ class GraphCase:
         for graph in graphs.graphs:
             check_nodes(graph, setup.profile, setup.system)
         _check_parts(graphs, setup)
+        most_bytes = _most_bytes(graphs, setup.topology)
+        if setup.profile.gang:
+            graphs = replace(graphs, graphs=tuple(_in_groups(graph, setup.topology) for graph in graphs.graphs))
         used = {KINDS[code] for graph in graphs.graphs for code in np.unique(graph.collective).tolist() if code >= 0}
         lanes = {kind: lanes for kind, lanes in setup.lanes.items() if kind in used}
         shares_memory = memory is not None and memory.npus_per_node != 0
-        self._graphs, self._memory, self._most_bytes = graphs, memory, _most_bytes(graphs, setup.topology)
+        self._graphs, self._memory, self._most_bytes = graphs, memory, most_bytes
         # Where all NPUs of a group begin together it makes no difference which group of a family it is.
         self._families = _families(graphs, setup, lanes) if setup.profile.gang else {}
         # Those of one graph may fare differently.
@@ -63,7 +66,7 @@ class GraphCase:
         names = sorted({group.name for group in self._groups.values()})
         self.setup = replace(
             setup, lanes=lanes, names=names, collectives_only=not self._told_apart,
-            uneven=bool(self._most_bytes), in_turn=shares_memory and not setup.profile.gang,
+            uneven=bool(most_bytes), in_turn=shares_memory and not setup.profile.gang,
         )  # fmt: skip
 
     @property
@@ -130,6 +133,22 @@ class GraphCase:
         return played
 
 
+def _in_groups(graph: Graph, topology: Topology) -> Graph:
+    """Collectives of some dimensions as those of communicators, one for each set of dimensions that NPUs lie along."""
+    whole = sum(1 << index for index, dim in enumerate(topology.dims) if dim.npus > 1)
+    unnamed = ~np.array([bool(name) for name in graph.group_names])[graph.group]
+    dims = np.where(unnamed & (graph.collective >= 0), graph.dims & whole, 0)
+    masks = sorted({*dims.tolist()} - {0, whole})
+    if not masks:
+        return graph
+    group, number = graph.group.copy(), len(graph.group_names)
+    for mask in masks:
+        group[dims == mask] = number + masks.index(mask)
+    spans = [", ".join(str(at) for at in range(mask.bit_length()) if mask >> at & 1) for mask in masks]
+    names = (*graph.group_names, *(f"(dimension {span})" for span in spans))
+    return replace(graph, group=group, group_names=names)
+
+
 def _most_bytes(graphs: GraphSet, topology: Topology) -> dict[int, bytes]:
     """Of every rank: the most bytes that a member of the group gives to each of its rows' collectives, as whole numbers
     of 64 bits; {} where all members of every group give the same.
@@ -184,7 +203,7 @@ def _check_parts(graphs: GraphSet, setup: Setup) -> None:
 
 
 class _Group(NamedTuple):
-    """Who has a collective, as one `name` tells: some `ranks`, none = all; `dim` where they are not the whole machine."""
+    """Who has a collective that a `name` tells: some `ranks`, none = all; `dim` where that is not the whole machine."""
 
     name: str
     ranks: Sequence[int] = ()
@@ -334,7 +353,7 @@ def _request(
     size_bytes, most_bytes = sizes if kind != CollectiveKind.BARRIER else (BARRIER_BYTES, 0)
     priority = int(graph.priority[row]) if setup.system.scheduling_policy == "EXPLICIT" else 0
     if group.dim:
-        lanes = (_lane(setup, kind, group.dim),) if group.dim.size > 1 else ()
+        lanes: tuple[Lane, ...] = (_lane(setup, kind, group.dim),) if group.dim.size > 1 else ()
     else:
         mask = ALL_DIMENSIONS if group.ranks else int(graph.dims[row])  # who is in a communicator, takes part
         wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(setup.topology.dims))]

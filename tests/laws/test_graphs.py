@@ -4,15 +4,20 @@ import json
 import warnings
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simcore
+from simcore.engine.run import simulate
+from simcore.engine.settings import Settings
 from simcore.network.topology.model import Dimension, Topology
 from simcore.network.topology.ports import Ports
+from simcore.profiles import profiles
 from simcore.timeline.events import EventKind
 from simcore.workload.chakra.builder import GraphBuilder, GraphNode
+from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind
 from tests.runs import machines
 
 WHOLE = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "broadcast", "gather"]
@@ -87,6 +92,48 @@ def test_a_graph_ends_and_takes_what_its_messages_take(run):
     """No order in which nodes become ready is a deadlock: members of a communicator agree, whatever they compute."""
     made, topology, options = run
     assert finished(made, topology, **options) == finished(made, topology, **options, exact="messages")
+
+
+@st.composite
+def rows_of_collectives(draw):
+    """Collectives along dimensions, each by some of the rows of its dimension, and of all, with computation between."""
+    topology = Topology(tuple(Dimension("Ring", draw(st.sampled_from([2, 3, 4])), 1e9, 500.0) for _ in range(2)))
+    steps = []
+    for _ in range(draw(st.integers(1, 6))):
+        kind, size, dim = draw(st.sampled_from(WHOLE[:4])), draw(SIZES), draw(st.sampled_from([0, 1, None]))
+        some = [range(topology.npus)] if dim is None else _rows(topology)[dim]
+        rows = draw(st.lists(st.sampled_from(some), unique=True, min_size=len(some) if dim is None else 0))
+        steps.append((draw(st.sampled_from([0, 1000])), kind, size, dim, rows))
+    return topology, steps
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows_of_collectives(), st.sampled_from(["congested", "congestion-free"]), st.sampled_from(["", "messages"]))
+def test_a_row_that_a_trace_gives_by_its_dimension_is_a_communicator(run, network, exact):
+    """Rows may do more or less than others: what they do next is nobody's but their own."""
+    topology, steps = run
+    named = simcore.graph(topology.npus)
+    own: list[list[dict[str, object]]] = [[] for _ in range(topology.npus)]
+    for compute_ns, kind, size, dim, rows in steps:
+        for row in rows:
+            named.compute(compute_ns, on=row)
+            named.collective(kind, size, on=row)
+            code, mask = list(CollectiveKind).index(CollectiveKind(kind)), ALL_DIMENSIONS if dim is None else 1 << dim
+            for npu in row:
+                own[npu].append({"kind": NodeKind.COMPUTE, "duration_ns": compute_ns})
+                node = {"kind": NodeKind.COLLECTIVE, "collective": code, "size_bytes": size, "dims": mask}
+                own[npu].append(node)
+    masked = GraphSet(tuple(Graph.of(*nodes) for nodes in own), np.arange(topology.npus, dtype=np.int32))
+    expected, found = (
+        simulate(graphs, topology, None, profiles.get("native"), Settings(network=network, exact=exact))
+        for graphs in (named.graphs(), masked)
+    )
+    assert _ends(found) == _ends(expected)
+
+
+def _ends(timeline):
+    ends = zip(timeline.ranks, timeline.finish_ns, strict=True)
+    return {int(npu): end_ns for npus, end_ns in ends for npu in npus}
 
 
 def test_rounds_that_take_no_time_come_between_those_of_others():
