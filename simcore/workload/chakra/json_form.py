@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from simcore.documents import read_json
-from simcore.errors import InputError, closest
+from simcore.errors import InputError, Location, closest
+from simcore.peers import HEAD, refuse_foreign
 from simcore.places import Source, Steps, fitted, refuse
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.param_form import from_param, is_param
@@ -25,11 +26,13 @@ FIELDS |= {"runtime": "duration_micros", "durationmicros": "duration_micros"}
 FIELDS |= {name.replace("_", ""): name for name in ATTRIBUTES}
 
 
+# A brace is also the length of a message of 123 bytes, a bracket that of one of 91: what stands behind tells.
+_BEGINS = re.compile(rb'(\xef\xbb\xbf)?\s*(\{\s*("[^"]*"\s*:|\})|\[\s*[\]{])')
+
+
 def is_json(data: bytes) -> bool:
-    """Whether a file is one of the JSON forms (a brace is also the length of a message of 123 bytes)."""
-    if not data[:64].lstrip().startswith(b"{"):
-        return is_param(data)
-    return b'"workload_graph"' in data or (b'"meta"' in data and b'"nodes"' in data)
+    """Whether a file is a JSON object, or a list of them."""
+    return bool(_BEGINS.match(data))
 
 
 def to_jsonizer(data: bytes) -> str:
@@ -59,6 +62,10 @@ def to_json(data: bytes, path: str = "") -> str:
 def from_json(data: bytes, path: str) -> bytes:
     """Any JSON form as a file of today's schema; InputError has the place of the value that does not fit."""
     document, source = read_json(data, path), (data, path)
+    if not (is_param(document) if isinstance(document, list) else "workload_graph" in document or _is_own(document)):
+        refuse_foreign(data[:HEAD].decode("latin-1"), path)
+        expected = 'an object with "nodes" or "workload_graph", or a list of PARAM\'s'
+        raise InputError.at(Location(path, 1, 1), "this JSON is no execution trace", expected=expected)
     if isinstance(document, list):
         return from_param(document, source)
     if "workload_graph" in document:
@@ -68,6 +75,11 @@ def from_json(data: bytes, path: str) -> bytes:
         return writer.encode(head, [fitted(_feeder_node, node, source, steps, expected) for steps, node in listed])
     head = _parsed("GlobalMetadata", document.get("meta", {}), source, ("meta",))
     return writer.encode(head, [_parsed("Node", node, source, at) for at, node in _listed(document, "nodes", source)])
+
+
+def _is_own(document: Mapping[str, Any]) -> bool:
+    """Whether this is protobuf's form; many other documents have nodes, too."""
+    return "nodes" in document and ("meta" in document or len(document) == 1)
 
 
 def _listed(document: Mapping[str, Any], key: str, source: Source) -> list[tuple[Steps, Any]]:

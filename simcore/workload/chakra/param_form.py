@@ -30,9 +30,11 @@ Stream = tuple[object, ...]
 EMPTY: Mapping[str, object] = {}
 
 
-def is_param(data: bytes) -> bool:
-    """Whether a file is such a trace."""
-    return data[:64].lstrip().startswith(b"[") and b'"comms"' in data
+def is_param(entries: Sequence[Any]) -> bool:
+    """Whether a list is such a trace; a rank may have nothing to do."""
+    return not entries or any(
+        isinstance(one, dict) and not one.keys().isdisjoint(("comms", "compute")) for one in entries
+    )
 
 
 def from_param(entries: Sequence[Any], source: Source) -> bytes:
@@ -45,16 +47,14 @@ def from_param(entries: Sequence[Any], source: Source) -> bytes:
     replayed = _Replayed()
     for number, said in enumerate(entries):
         fitted(replayed.add, said, source, (number,), "an entry of PARAM")
-    named = {name: ranks for name, ranks in replayed.groups.items() if replayed.names(name)}
-    return writer.encode(writer.metadata(), [writer.groups(0, named), *replayed.nodes])
+    return writer.encode(writer.metadata(), [writer.groups(0, replayed.groups), *replayed.nodes])
 
 
 class _Replayed(Struct):
-    """Nodes so far; `ranks` have groups, what comes next waits for `host` and `clock`, `issued` belong to requests."""
+    """Nodes so far; what comes next waits for `host` and `clock`, `issued` belong to requests."""
 
     nodes: list[Any] = []
     groups: dict[str, list[int]] = {}
-    ranks: set[int] = set()
     streams: dict[Stream, int] = {}
     issued: dict[str, list[int]] = {}
     batch: list[int] = []
@@ -67,8 +67,7 @@ class _Replayed(Struct):
         request = json.dumps([entry.get("pg_id"), entry.get("req")])
         name = re.sub("[^a-z]", "", str(entry["comms" if "comms" in entry else "compute"]).lower())
         if name == "init":
-            self.groups[str(entry["pg_id"])] = members = [int(rank) for rank in entry["global_ranks"]]
-            self.ranks.update(members)
+            self.groups[str(entry["pg_id"])] = [int(rank) for rank in entry["global_ranks"]]
         elif name == "wait":
             self._hold(self.issued.pop(request, []))
         elif name == "batchisendirecv":
@@ -89,10 +88,6 @@ class _Replayed(Struct):
                 self._hold([number])
             else:
                 self.issued.setdefault(request, []).append(number)
-
-    def names(self, group: object) -> bool:
-        """Whether a group is some of all ranks that the groups name."""
-        return len(self.groups.get(str(group), ())) != len(self.ranks)
 
     def _hold(self, done: list[int]) -> None:
         if done:
@@ -115,7 +110,7 @@ class _Replayed(Struct):
         return self._node(name, kind, [*self.host, *self.clock], stream, said)
 
     def _communicate(self, entry: Entry, name: str) -> int:
-        kind, group = kind_of(name), entry.get("pg_id", "")
+        kind, group = kind_of(name), entry.get("pg_id")
         size = _width(entry["dtype"]) * int(entry["in_msg_size"]) if kind != CollectiveKind.BARRIER else 0
         if size < 0:
             raise ValueError("the size is negative")
@@ -126,7 +121,7 @@ class _Replayed(Struct):
             return self._issue(entry, name, one_way, (one_way, said["comm_src"], said["comm_dst"]), said)
         said["comm_type"] = CommType[kind.upper()]
         said |= {"root": int(entry["root"])} if entry.get("root") is not None else {}
-        said |= {"pg_name": str(group)} if str(group) in self.groups and self.names(group) else {}
+        said |= {"pg_name": str(group)} if group is not None else {}
         return self._issue(entry, name, NodeKind.COLLECTIVE, ("group", group), said)
 
 

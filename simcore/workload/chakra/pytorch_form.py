@@ -54,7 +54,7 @@ class Op(Struct):
 
 def is_host_trace(data: bytes) -> bool:
     """Whether a file is PyTorch's JSON execution trace."""
-    return data[:64].lstrip().startswith(b"{") and b'"schema"' in data[:4096] and b'"nodes"' in data
+    return bool(re.match(rb'\s*\{[\s\S]{,4096}?"schema"\s*:', data)) and b'"nodes"' in data
 
 
 def parse_host(content: bytes, path: str) -> tuple[dict[str, Any], list[Op]]:

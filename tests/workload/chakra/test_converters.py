@@ -226,6 +226,41 @@ def test_fields_of_no_schema_are_kept_or_told(tmp_path):
         convert(source, str(tmp_path / "made.json"), Options())
 
 
+NO_TRACES = [
+    ('{"a": {"meta": 1, "nodes": []}}', "1:1: error: this JSON is no execution trace"),
+    ('{"a": "workload_graph"}', "1:1: error: this JSON is no execution trace"),
+    ('[{"a": "comms"}]', "1:1: error: this JSON is no execution trace"),
+    ('{"nodes": [], "links": [], "directed": true}', "1:1: error: this is a graph"),
+    ('{"traceEvents": [], "meta": 1}', "1:1: error: this is a profiler's timeline"),
+    ('{"nodes": [{"id": 1}]', "1:22: error: not well-formed JSON"),
+    ('{"version": "1"}{"id": "1"}', "1:17: error: not well-formed JSON"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), NO_TRACES)
+def test_json_that_is_no_trace_is_told_as_json(tmp_path, text, message):
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    for read in (reader.distinct_ranks, lambda path: convert(str(path), "x.et", Options())):
+        with pytest.raises(InputError, match=f"x.json:{message}"):
+            read(path)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"nodes": []}', '\ufeff{"meta": {}, "nodes": []}', '{"workload_graph": []}'])
+def test_a_rank_in_json_may_do_nothing(tmp_path, text):
+    path = tmp_path / "x.json"
+    path.write_text(text, encoding="utf-8")
+    assert set(reader.distinct_ranks(path)[0][0].graph.kind.tolist()) <= {NodeKind.METADATA}
+
+
+@given(st.sampled_from([91, 123]), st.binary(max_size=80))
+def test_metadata_as_long_as_a_bracket_or_a_brace_is_no_json(length, version):
+    """Its length reads as "[" or "{" in ASCII."""
+    version_field = b"\x0a" + bytes([len(version)]) + version
+    filler = length - len(version_field) - 2
+    assert not json_form.is_json(bytes([length]) + version_field + b"\x12" + bytes([filler]) + b" " * filler)
+
+
 def test_the_feeders_json_is_read(tmp_path):
     path = tmp_path / "x.json"
     nodes = [

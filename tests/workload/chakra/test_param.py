@@ -8,7 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import simcore
@@ -150,10 +150,18 @@ def read(folder, traces):
     return read_graphs(str(folder), len(traces))
 
 
-@given(st.sampled_from([2, 4, 6]), STEPS)
+def with_own_groups(trace):
+    """A rank's trace that names only the groups that it sends in."""
+    used = {entry["pg_id"] for entry in trace if entry["comms"] not in {"init", "wait", "isend", "irecv"}}
+    return [entry for entry in trace if entry["comms"] != "init" or entry["pg_id"] in used]
+
+
+@given(st.sampled_from([2, 4, 6]), STEPS, st.booleans())
+@example(4, [("all_reduce", 1 << 20, 1, 0), ("all_reduce", 1 << 20, 2, 0)], True)
 @settings(max_examples=30, deadline=None)
-def test_what_is_read_communicates_as_what_was_written(tmp_path_factory, npus, steps):
+def test_what_is_read_communicates_as_what_was_written(tmp_path_factory, npus, steps, own_groups):
     written = entries(graph(npus, steps))
+    written = [with_own_groups(trace) if own_groups else trace for trace in written]
     made = read(tmp_path_factory.mktemp("param"), written)
     for rank, trace in enumerate(written):
         groups = {entry["pg_id"]: tuple(entry["global_ranks"]) for entry in trace if entry["comms"] == "init"}
@@ -205,6 +213,12 @@ def test_entries_wait_for_requests_times_and_what_has_no_request(tmp_path):
     assert found.size_bytes.tolist() == [0, 10 * 3 * 512**2 * 2, 400, 0, 0, 7, 0, 0, 0]
     assert found.num_ops[1] == 10 * 2 * 512**3
     assert found.duration_ns.tolist() == [0, 0, 0, 0, 500, 0, 400, 0, 0]
+
+
+def test_a_group_that_nobody_defines_is_none_of_all_ranks(tmp_path):
+    sent = {"comms": "all_reduce", "pg_id": 3, "in_msg_size": 1, "dtype": "int"}
+    with pytest.raises(InputError, match="unknown group '3'"):
+        read(tmp_path, [[*BASIC, sent]] * 2)
 
 
 @pytest.mark.parametrize(

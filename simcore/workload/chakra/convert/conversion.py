@@ -139,8 +139,8 @@ TEXT = Source(
 )
 TRACES = Source("a set of traces", ("compat",), _trace_set)
 SOURCES = (
+    Source("PyTorch's host trace", ("kineto", "rank", "compat"), _from_pytorch, lambda _, data: is_host_trace(data)),
     Source("a trace", ("compat",), _from_trace, lambda at, data: reader.is_trace(at) or json_form.is_json(data)),
     Source("FlexFlow's graph", ("compat",), _from_flexflow, lambda _, data: data[:200].lstrip().startswith(FLEXFLOW)),
-    Source("PyTorch's host trace", ("kineto", "rank", "compat"), _from_pytorch, lambda _, data: is_host_trace(data)),
     TEXT,
 )
