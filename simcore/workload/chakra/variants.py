@@ -72,14 +72,16 @@ def _moved(old: Any, block: int, traced: int, names: Mapping[str, str], grown: C
     group = names.get(named, named)
     for attribute in new.attr:
         value = attribute.WhichOneof("value")
-        # A group that grows has one root for all blocks.
-        if value and (attribute.name in {"comm_src", "comm_dst"} or (attribute.name == "root" and group not in grown)):
-            setattr(attribute, value, getattr(attribute, value) + block * traced)
+        # A group that grows has one root for all blocks, also where `comm_src` names it.
+        if value and attribute.name in PEERS and not (new.type == NodeKind.COLLECTIVE and group in grown):
+            peer = getattr(attribute, value)
+            setattr(attribute, value, peer + block * traced if peer >= 0 else peer)  # below 0: nobody
         elif attribute.name == "pg_name" and value == "string_val":
             attribute.string_val = group if group in grown else f"{group}.{block}"
     return new
 
 
+PEERS = ("comm_src", "comm_dst", "root")
 SIZES = ("comm_size", "tensor_size", "num_ops")
 MAX_RANKS = 1 << 30
 

@@ -11,6 +11,7 @@ import simcore
 from simcore.cli import cli, main
 from simcore.generate import collectives
 from simcore.workload.chakra import json_form, reader, summary, variants, writer
+from simcore.workload.chakra.schema import CommType
 from simcore.workload.model import CollectiveKind, NodeKind
 from tests.shared import shared
 
@@ -138,6 +139,19 @@ def test_a_set_that_lacks_a_rank_cannot_be_rescaled(tmp_path, capsys):
         (tmp_path / f"s.{rank}.et").write_bytes(diamond())
     assert main(["trace", "rescale", str(tmp_path / "s"), str(tmp_path / "big"), "--npus", "4"]) == 2
     assert "the traces of 1 of 3 ranks are missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("group", ["", "0", "dp", "tp"])
+@pytest.mark.parametrize(("said", "root"), [("root", 1), ("comm_src", 1), ("comm_src", -1), ("root", -1)])
+def test_a_group_over_all_blocks_has_one_root_however_it_is_named(said, root, group):
+    attributes = {"comm_type": int(CommType.BROADCAST), "comm_size": 8, "pg_name": group, said: root}
+    defined = writer.groups(0, {"dp": [0, 1], "tp": [0, 1]})
+    node = writer.node(1, "b", NodeKind.COLLECTIVE, attributes=attributes)
+    made = variants.rescale([writer.encode(writer.metadata(), [defined, node])] * 2, 6, {}, ["dp"])
+    traced = [reader.decode(data, "x").graph for data in made]
+    peers = [graph.peer[graph.kind == NodeKind.COLLECTIVE].item() for graph in traced]
+    block = [rank // 2 * 2 if group == "tp" and root >= 0 else 0 for rank in range(6)]
+    assert peers == [root + first for first in block]
 
 
 def test_a_rescaled_trace_repeats_groups_and_messages_in_every_block(tmp_path):
