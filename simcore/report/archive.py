@@ -1,6 +1,7 @@
 """events.npz: a report with its whole timeline in NumPy's archive format, written and read back.
 
-Columns are those of `EventTable`; `about` is JSON of all else. Nothing is pickled: `numpy.load` needs no trust.
+Columns are those of `EventTable`; `names` is a JSON list of its names, `about` JSON of all else. Nothing is pickled:
+`numpy.load` needs no trust.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def _arrays(report: Report) -> Arrays:
     arrays |= {
         "about": np.frombuffer(_about(report), dtype=np.uint8),
         "messages": timeline.events.messages,
-        "names": _strings(timeline.events.names),
+        # Names of traces may be long, and an array of texts would make all as long as the longest.
+        "names": np.frombuffer(msgspec.json.encode(timeline.events.names), dtype=np.uint8),
         "layers": _strings(timeline.layers),
         "iterations": np.array(timeline.iterations, dtype=np.int64).reshape(-1, 2),
         "time_ns": np.array(timeline.time_ns, dtype=np.int64),
@@ -152,7 +154,7 @@ def read_archive(path: str | os.PathLike[str]) -> Report:
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)  # NumPy guesses at headers that nobody writes today
             arrays = _unpack(read_bytes(path))
-            about = _read_about(arrays["about"].astype(np.uint8, casting="safe").tobytes())
+            about = _read_about(_said(arrays["about"]))
             return Report(_timeline(arrays, about), **{name: about[name] for name in OF_REPORT if name in about})
     except _BROKEN as error:
         expected = "an events.npz of simcore run -o"
@@ -199,14 +201,14 @@ def _ints(array: NDArray[np.generic]) -> Ints:
 
 def _timeline(arrays: Arrays, about: About) -> Timeline:
     """Put the arrays back together; ValueError or KeyError when they do not fit."""
-    columns = [_ints(arrays[column]) for column in COLUMNS]
+    columns, names = [_ints(arrays[column]) for column in COLUMNS], _names(arrays["names"])
     if len({len(column) for column in columns}) != 1:
         raise ValueError("columns of different lengths")
     messages = _ints(arrays["messages"]).reshape(-1, 2)
-    _check(columns, arrays, about, messages)
+    _check(columns, names, arrays, about, messages)
     parts = np.split(arrays["ranks"], np.cumsum(arrays["ranks_per_class"])[:-1].astype(np.int64))
     return Timeline(
-        events=replace(EventTable(_texts(arrays["names"]), *columns), messages=messages),
+        events=replace(EventTable(names, *columns), messages=messages),
         time_ns=int(arrays["time_ns"]),
         iterations=tuple((int(start), int(end)) for start, end in arrays["iterations"].tolist()),
         ranks=tuple(_members(part) for part in parts),
@@ -229,11 +231,22 @@ def _links(arrays: Arrays, about: About) -> LinkTable:
     return LinkTable(src, dst, carried, busy_ns, places, about["faults"], queues=queues)
 
 
-def _check(columns: Sequence[Ints], arrays: Arrays, about: About, messages: Ints) -> None:
+def _names(array: NDArray[np.generic]) -> tuple[str, ...]:
+    """The names of events; earlier versions wrote an array of texts."""
+    if array.dtype.kind == "U":
+        return _texts(array)
+    return msgspec.json.decode(_said(array), type=tuple[str, ...])
+
+
+def _said(array: NDArray[np.generic]) -> bytes:
+    return array.astype(np.uint8, casting="safe").tobytes()
+
+
+def _check(columns: Sequence[Ints], names: Sequence[str], arrays: Arrays, about: About, messages: Ints) -> None:
     """ValueError when what a report looks up is not there."""
     of = dict(zip(COLUMNS, columns, strict=True))
     classes, layers = len(arrays["ranks_per_class"]), len(arrays["layers"])
-    bounds = {"npu_class": (0, classes), "kind": (0, len(EventKind)), "name": (0, len(arrays["names"]))}
+    bounds = {"npu_class": (0, classes), "kind": (0, len(EventKind)), "name": (0, len(names))}
     bounds |= {"layer": (NO_LAYER, layers), "phase": (-1, len(PhaseName)), "stream": (0, MOST_STREAMS)}
     for name, (least, end) in bounds.items():
         if len(of[name]) and not least <= int(of[name].min()) <= int(of[name].max()) < end:

@@ -91,6 +91,24 @@ def test_an_event_archive_reads_back_as_it_was(tmp_path_factory, timeline):
     assert events_npz(back) == events_npz(original)
 
 
+def test_long_names_are_no_burden_to_others_and_texts_are_read_too(tmp_path):
+    """An array of texts, as earlier versions wrote, gives all names the length of the longest, without nulls behind."""
+    names = ["x" * 100_000, "null\0", *(f"kernel {number}" for number in range(1000))]
+    made = simcore.graph(npus=8)
+    for name in names:
+        made.compute(5, name=name)
+    original = simcore.run(made, "ring8")
+    path = tmp_path / "events.npz"
+    path.write_bytes(events_npz(original))
+    back = read_archive(path)
+    assert back.timeline.events.names == original.timeline.events.names and {*names} <= {*back.timeline.events.names}
+    arrays = dict(np.load(path))
+    assert arrays["names"].nbytes < 200_000
+    arrays["names"] = np.array([name[:9].rstrip("\0") for name in back.timeline.events.names])
+    np.savez(path, **arrays)
+    assert read_archive(path).timeline.events.names == tuple(arrays["names"].tolist())
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"not a zip file"])
 def test_what_is_no_archive_is_refused_by_name(content, tmp_path):
     path = tmp_path / "events.npz"
