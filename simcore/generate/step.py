@@ -22,8 +22,8 @@ from simcore.model.plan import Plan
 from simcore.model.rows import Timer, check_rows, pipeline_workload, stage_workload, unsaid
 from simcore.model.shape import Model, mtp_parameters, total_parameters
 from simcore.workload import text
-from simcore.workload.chakra.groups import of_metadata, of_set
-from simcore.workload.chakra.reader import SUFFIXES, distinct_ranks, files_of_set
+from simcore.workload.chakra.groups import of_set
+from simcore.workload.chakra.reader import SUFFIXES, distinct_ranks, files_of_set, grouped
 from simcore.workload.contents import Contents, of_graphs, of_workload
 from simcore.workload.headers import write_header
 from simcore.workload.model import Workload
@@ -203,12 +203,9 @@ def read_contents(path: str) -> Contents:
 
 def _read_traces(path: str) -> Contents:
     place = Path(path)
-    groups = of_set(path, _LARGEST_RANK)
     traces, number_of_rank = distinct_ranks(path)
     everybody = tuple(number_of_rank) if len(number_of_rank) > 1 else ()  # one file says nothing of the others
-    for trace in traces:
-        for stated in trace.metadata:
-            groups |= of_metadata(stated, _LARGEST_RANK, trace.graph.path, everybody)
+    graphs, groups = grouped(traces, _LARGEST_RANK, of_set(path, _LARGEST_RANK), everybody)
     numbers = list(number_of_rank.values())
-    counted = [(numbers.count(number), trace.graph) for number, trace in enumerate(traces)]
+    counted = [(numbers.count(number), graph) for number, graph in enumerate(graphs)]
     return of_graphs(place.name, counted, groups, len(number_of_rank))

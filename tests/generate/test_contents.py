@@ -2,16 +2,21 @@
 
 import json
 import re
+from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simcore.api import load_workload
 from simcore.cli import main
 from simcore.generate.step import read_contents
 from simcore.report.workload_compare import compare_contents
 from simcore.workload import text
+from simcore.workload.chakra import writer
+from simcore.workload.chakra.schema import CommType
 from simcore.workload.contents import of_workload
-from simcore.workload.model import PhaseName
+from simcore.workload.model import NodeKind, PhaseName
 
 STEP = (
     *("generate", "megatron", "--model", "mixtral-8x7b", "--num-layers", "4", "--hidden-size", "1024"),
@@ -144,6 +149,23 @@ def test_an_inference_step_in_traces_computes_and_sends_what_its_rows_do(tmp_pat
     passed = [row for row in contents.traffic if row.collective == "send"]
     assert [(row.count, row.size_bytes) for row in passed] == [(4, 4096 * 2 * (128 if phase == "prefill" else 1))]
     assert contents.total_bytes - passed[0].total_bytes == 4 * sent
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.booleans())
+def test_groups_of_one_name_are_told_apart_by_their_ranks(tmp_path_factory, sizes, one_name):
+    """Ranks of several jobs may call their groups the same: what is gathered is that of each group's own size."""
+    folder, first, sent = tmp_path_factory.mktemp("set"), 0, Counter()
+    for number, size in enumerate(sizes):
+        group = "tp" if one_name else f"tp{number}"
+        defined = writer.groups(0, {group: range(first, first + size)})
+        said = {"comm_type": int(CommType.ALL_GATHER), "comm_size": 1000, "pg_name": group}
+        data = writer.encode(writer.metadata(), [defined, writer.node(1, "c", NodeKind.COLLECTIVE, attributes=said)])
+        for rank in range(first, first + size):
+            (folder / f"w.{rank}.et").write_bytes(data)
+        first += size
+        sent[size] += 1000 * size * size
+    found = read_contents(str(folder / "w")).traffic
+    assert {row.group_size: row.total_bytes for row in found} == sent
 
 
 @pytest.mark.parametrize("name", ["nothing.txt", "nothing", "nothing.yaml", "nothing.et", "."])

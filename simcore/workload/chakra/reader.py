@@ -26,7 +26,7 @@ from simcore.workload.chakra.graph import Trace, to_graph
 from simcore.workload.chakra.groups import check_ranks
 from simcore.workload.chakra.legacy import to_current
 from simcore.workload.chakra.schema import messages
-from simcore.workload.model import GraphSet
+from simcore.workload.model import Graph, GraphSet
 
 Groups = Mapping[str, tuple[int, ...]]
 SUFFIXES = (".et", ".et.gz", ".eg", ".eg.gz", ".json", ".json.gz")
@@ -63,17 +63,26 @@ def of_ranks(contents: Sequence[bytes], name: str, warnings: Sequence[str] = ())
 def _joined(
     traces: Sequence[Trace], graph_of_rank: NDArray[np.int32], fixed: Groups, name: str, warnings: Sequence[str]
 ) -> GraphSet:
-    """The graphs of all ranks; the groups that METADATA nodes define go to those `fixed` (see `groups.distinct`)."""
+    """The graphs of all ranks; InputError as of `read_graphs`."""
+    graphs, known = grouped(traces, len(graph_of_rank), fixed)
+    check_ranks(traces, graphs, graph_of_rank, known)
+    return GraphSet(tuple(graphs), graph_of_rank, known, name, tuple(warnings))
+
+
+def grouped(
+    traces: Sequence[Trace], npus: int, fixed: Groups, everybody: Sequence[int] | None = None
+) -> tuple[list[Graph], groups.Groups]:
+    """The graphs of traces and the ranks of all groups that they name: those `fixed`, and those of METADATA nodes (see
+    `groups.of_metadata` and `groups.distinct`).
+    """
     known, graphs = dict(fixed), []
     for trace in traces:
         called: dict[str, str] = {}
         for text in trace.metadata:
-            found = groups.of_metadata(text, len(graph_of_rank), trace.graph.path)
-            called |= groups.distinct(found, known, fixed)
+            called |= groups.distinct(groups.of_metadata(text, npus, trace.graph.path, everybody), known, fixed)
         names = tuple(called.get(name, name) for name in trace.graph.group_names)
         graphs.append(replace(trace.graph, group_names=names) if names != trace.graph.group_names else trace.graph)
-    check_ranks(traces, graphs, graph_of_rank, known)
-    return GraphSet(tuple(graphs), graph_of_rank, known, name, tuple(warnings))
+    return graphs, known
 
 
 def distinct_ranks(path: str | Path) -> tuple[list[Trace], dict[int, int]]:
