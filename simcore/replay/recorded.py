@@ -97,7 +97,10 @@ def spans(path: str) -> list[Span]:
                 text = "completed but never issued" if isinstance(error, KeyError) else f"no event: {error}"
                 problems.add(Problem(Location(path, number, 1), text, _LINE, line[:80], source=line))
                 continue
-            if event == "callback":
+            if tick < start:
+                text, expected = "completed before it was issued", f"tick={start} or later"
+                problems.add(Problem(Location(path, number, 1), text, expected, f"tick={tick}", source=line))
+            elif event == "callback":
                 found.append(Span(npu, node, name, start, tick))
     return found
 
@@ -110,4 +113,7 @@ def _parts(line: str) -> tuple[str, int, int, int, str]:
     npu, tick, node, name = (value.partition("=")[2] for value in values)
     if max(len(npu), len(tick), len(node)) > MOST_DIGITS:
         raise ValueError(f"a number of more than {MOST_DIGITS} digits")
-    return event, int(npu), int(tick), int(node), name
+    numbers = int(npu), int(tick), int(node)
+    if min(numbers) < 0:
+        raise ValueError(f"{min(numbers)} is below 0")
+    return event, *numbers, name

@@ -33,10 +33,10 @@ def rescale(contents: Sequence[bytes], npus: int, known: Groups, growing: Collec
     traces = [list(parsed(content)) for content in contents]
     found: dict[str, tuple[int, ...]] = {}
     names = []
-    for _, *nodes in traces:
+    for rank, (_, *nodes) in enumerate(traces):
         own = dict(known)
         for node in (node for node in nodes if node.type == NodeKind.METADATA):
-            own |= groups.of_metadata(node.inputs.values, traced, "")
+            own |= groups.of_metadata(node.inputs.values, traced, f"the trace of rank {rank}")
         names.append(groups.distinct(own, found))
     unknown = sorted(set(growing) - {name for called in names for name in called})
     if unknown:

@@ -6,10 +6,14 @@ import math
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 import simcore
 from simcore.cli import cli, main
+from simcore.errors import InputError
 from simcore.generate import collectives
+from simcore.replay import recorded
 from simcore.workload.chakra import json_form, reader, summary, variants, writer
 from simcore.workload.chakra.schema import CommType
 from simcore.workload.model import CollectiveKind, NodeKind
@@ -132,6 +136,25 @@ def test_what_is_made_of_a_set_has_the_groups_that_lie_beside_it(tmp_path, sourc
         assert simcore.load_workload(place).groups == {"1": (1, 0), "2": (2, 3)}
     written = [*(f"j.{rank}.json" for rank in range(4)), "j.groups.json"]
     assert sorted(path.name for path in tmp_path.glob("j.*")) == written
+
+
+def test_a_group_of_more_ranks_than_were_traced_is_refused_with_its_rank():
+    data = writer.encode(writer.metadata(), [writer.groups(0, {"tp": [0, 1, 2]})])
+    with pytest.raises(InputError, match="the trace of rank 0: error: group tp of a METADATA node is wrong"):
+        variants.rescale([data, data], 4, {})
+
+
+@given(st.integers(0, 1 << 40), st.integers(0, 1 << 40))
+def test_a_node_in_a_log_ends_no_sooner_than_it_begins(tmp_path_factory, start, end):
+    path = tmp_path_factory.mktemp("log") / "x.log"
+    path.write_text("".join(f"{event},npu_id=0,tick={tick},node_id=0,node_name=COMP\n" for event, tick in (
+        ("issue", start), ("callback", end)
+    )))  # fmt: skip
+    if end < start:
+        with pytest.raises(InputError, match=r"x.log:2:1: error: completed before it was issued"):
+            recorded.spans(str(path))
+    else:
+        assert [(span.start, span.end) for span in recorded.spans(str(path))] == [(start, end)]
 
 
 def test_a_set_that_lacks_a_rank_cannot_be_rescaled(tmp_path, capsys):
