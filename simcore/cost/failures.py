@@ -168,21 +168,25 @@ class _Life:
         self._repair()
 
     def _start(self, detect_s: float) -> None:
-        """Until the run trains again, with the nodes that are there by then; a failure on the way begins it anew."""
-        asked = self.asked
+        """Until the run trains again, with the nodes that are there by then; a failure on the way begins it anew.
+
+        A node is being repaired from its failure on, also before that is noticed.
+        """
+        asked, noticed_s = self.asked, self.now_s + detect_s
         while self.now_s < asked.wall_s:
             while not self._size(self.healthy) and self.now_s < asked.wall_s:
                 self._pass("waiting_s", self.repairs[0] - self.now_s)
             if self.now_s >= asked.wall_s:
                 return
             self.found.smallest = min(self.found.smallest, self._size(self.healthy))
-            takes_s = detect_s + asked.restart_s + asked.checkpoint.write_s(self._size(self.healthy))
+            takes_s = max(noticed_s - self.now_s, 0.0) + asked.restart_s
+            takes_s += asked.checkpoint.write_s(self._size(self.healthy))
             fails_s = self._failure_s()
             self._pass("restart_s", min(takes_s, fails_s))
             if fails_s >= takes_s:
                 return
             self._lose_node()
-            detect_s = asked.detect_s
+            noticed_s = self.now_s + asked.detect_s
 
     def _repair(self) -> None:
         """Nodes that are repaired by now are healthy."""

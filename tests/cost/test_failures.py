@@ -1,6 +1,7 @@
 """Runs whose nodes fail: Daly's formula where it applies, a published run, and what every run obeys."""
 
 import json
+from dataclasses import replace
 from math import factorial, fsum, inf, sqrt
 from statistics import median
 
@@ -118,6 +119,15 @@ def test_a_run_with_spares_waits_as_often_as_erlangs_loss_formula_says(nodes, sp
     terms = [load**away / factorial(away) for away in range(spares + 2)]
     mean, error = mean_and_error(asked)
     assert abs(mean - (1 - terms[-1] / fsum(terms))) < 5 * error + 0.01
+
+
+@given(ANY.map(lambda asked: replace(asked, spares=0, replica_nodes=0)), st.integers(0, 1000))
+@settings(max_examples=20, deadline=None)
+def test_what_is_noticed_while_the_node_is_repaired_costs_nothing(asked, seed):
+    """Without spares the run waits for the repair, which begins with the failure."""
+    late = replace(asked, repair_s=asked.detect_s + asked.repair_s)
+    (noticed,), (at_once,) = draw(late, 1, seed), draw(replace(late, detect_s=0.0), 1, seed)
+    assert (noticed.stops, noticed.useful_s) == (at_once.stops, pytest.approx(at_once.useful_s))
 
 
 @given(st.integers(2, 30), st.floats(0.05, 2))
