@@ -27,7 +27,7 @@ from simcore.report.model import Input, Report
 from simcore.report.table import Table, columns
 from simcore.system import config
 from simcore.units import format_ns, format_ranks
-from simcore.workload.jobs import placed, read_jobs
+from simcore.workload.jobs import EXPLICIT, placed, read_jobs
 
 TAKEN = ("network", "profile", "queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "seed",
          "straggler", "fault", "link_times")  # fmt: skip
@@ -108,15 +108,16 @@ def play_jobs(
         message = f"profile {asked.profile} has closed forms and simulates nothing, so that no job meets another"
         raise InputError.at("--profile", message, expected=f"one of: {', '.join(profiles)}", found=repr(asked.profile))
     where, rules = resolve(path, "workloads"), profiles.get(asked.profile)
-    file = read_jobs(where, program)  # a shipped text is told as one
+    given_of = partial(_meant, system, find=config.read)
+    # A shipped text is told as one.
+    file = read_jobs(where, program, lambda entry: (given_of(entry) or config.SystemConfig()).scheduling_policy)
     machine = _meant(topology, file.topology, partial(machine_of, profile=asked.profile))
     if machine is None:
         raise InputError.at("--topology", "a topology is needed", expected="topology: in the file, or --topology T")
     usual = network_of(NETWORK if NETWORK in rules.networks else "", rules)
     machine = replace(machine, faults=parse_faults(asked.fault, LinkGraph(machine)) if asked.fault else ())
     network = _meant(asked.network, file.network, partial(network_of, rules=rules)) or usual
-    given = _meant(system, file.system, config.read) or usual_system(machine, rules)
-    given = replace(given, scheduling_policy="EXPLICIT")  # the priorities that the loops of texts give
+    given = replace(given_of(file.system) or usual_system(machine, rules), scheduling_policy=EXPLICIT)
     settings = replace(settings_of(asked, network, straggler_factors(asked.straggler, machine)), fold=False)
     seed = file.seed if asked.seed is None else asked.seed
     places = placed(file.jobs, [dim.npus for dim in machine.dims], seed)

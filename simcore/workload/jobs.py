@@ -24,6 +24,10 @@ from simcore.workload.model import ALL_DIMENSIONS, NODE_COLUMNS, Graph, GraphSet
 
 MOST_NPUS, MOST_REPEATS, MOST_TRIALS = 1 << 16, 1000, 1000
 Program = Callable[[Path], Workload]
+Policy = Callable[[Node | None], str]
+"""The entry `system` of a file of jobs, None where there is none -> the policy by which collectives are scheduled."""
+EXPLICIT = "EXPLICIT"
+"""The policy of jobs side by side: each collective has a priority, of texts that which the asked policy gives it."""
 _EMPTY = GraphSet((), np.zeros(0, np.int32))
 
 
@@ -157,22 +161,23 @@ def named_by(path: Path) -> list[tuple[str, str]]:
     return [(role, node.path()) for role, node in named]
 
 
-def read_jobs(path: str | Path, program: Program = text.read) -> JobFile:
+def read_jobs(path: str | Path, program: Program = text.read, policy_of: Policy = lambda _: "LIFO") -> JobFile:
     """A file of jobs, whose workloads of rows `program` reads; InputError with every fault and its place."""
     with Problems() as problems:
         root = read(path, problems)
         root.keys(required=("jobs",), optional=("topology", "system", "network", "seed", "search"))
         entries = root["jobs"].sequence() if "jobs" in root else []
-        jobs = [_job(node, f"job{number}", program) for number, node in enumerate(entries)]
+        named = {key: root[key] for key in ("topology", "system", "network") if key in root}
+        for node in named.values():
+            node.text()
+        policy = policy_of(named.get("system"))
+        jobs = [_job(node, f"job{number}", program, policy) for number, node in enumerate(entries)]
         names = [job.name for job in jobs]
         for number, node in enumerate(entries):
             if names[number] in names[:number]:
                 node.problem("every job needs a name of its own", "a name that no other job has", names[number])
         if not problems.found and not jobs:
             root["jobs"].problem("there is no job", "one job or more", "none")
-        named = {key: root[key] for key in ("topology", "system", "network") if key in root}
-        for node in named.values():
-            node.text()
         seed = root["seed"].integer() if "seed" in root else 0
         trials = root["search"].integer(0, MOST_TRIALS) if "search" in root else 0
         if trials and not any(isinstance(job.place, str) for job in jobs):
@@ -180,7 +185,7 @@ def read_jobs(path: str | Path, program: Program = text.read) -> JobFile:
     return JobFile(tuple(jobs), **named, seed=seed, trials=trials)
 
 
-def _job(node: Node, name: str, program: Program) -> Job:
+def _job(node: Node, name: str, program: Program, policy: str) -> Job:
     node.keys(required=("workload",), optional=("name", "npus", "start", "repeats", "place"))
     name = node["name"].text() if "name" in node else name
     start = round(node["start"].quantity(parse_ns)) if "start" in node else 0
@@ -200,13 +205,16 @@ def _job(node: Node, name: str, program: Program) -> Job:
         node["place"].problem("not the NPUs of the job", f"{npus} NPUs, each once", f"{len({*place})} different ones")
     if node.problems.found or "workload" not in node:
         return Job(name, _EMPTY, npus)
-    graphs, files = _graphs(node["workload"], npus, repeats, program)
+    graphs, files = _graphs(node["workload"], npus, repeats, program, policy)
     told = node["npus" if isinstance(place, str) else "place"]
     return Job(name, graphs, npus, start, repeats, place, told.location, sha256(*files))
 
 
-def _graphs(node: Node, npus: int, repeats: int, program: Program) -> tuple[GraphSet, list[str]]:
-    """The graphs of the loop of a workload of rows, or of traces, run so many times; the files that say so."""
+def _graphs(node: Node, npus: int, repeats: int, program: Program, policy: str) -> tuple[GraphSet, list[str]]:
+    """The graphs of the loop of a workload of rows, or of traces, run so many times; the files that say so.
+
+    What traces say of priorities counts under the policy `EXPLICIT` alone.
+    """
     path = node.meant(lambda _: library.resolve(node.path(), "workloads"))
     if not library.is_program(path):
         found = node.meant(lambda _: reader.read_graphs(str(path), npus, groups.of_set(str(path), npus)))
@@ -215,10 +223,14 @@ def _graphs(node: Node, npus: int, repeats: int, program: Program) -> tuple[Grap
                 node.problem("its collectives name dimensions of a machine of its own", "groups, or all NPUs")
         times = range(repeats - 1)  # each after all of the time before
         parts = ([graph, *(part for _ in times for part in (_gate(), graph))] for graph in found.graphs)
-        return replace(found, graphs=tuple(map(_chain, parts))), [graph.path for graph in found.graphs]
+        graphs = [_chain(part) for part in parts]
+        if policy != EXPLICIT:
+            graphs = [replace(graph, priority=np.zeros_like(graph.priority)) for graph in graphs]
+        return replace(found, graphs=tuple(graphs)), [graph.path for graph in found.graphs]
     workload = node.meant(lambda _: program(path))
     said, warnings = workload.parallelism.all_gpus, workload.warnings
     if said not in (0, npus):
         warnings += (f"the header of {path.name} says {said:,} GPUs and the job has {npus:,} NPUs: it runs on those",)
-    traces = node.meant(lambda _: convert(workload, (npus,), repeats))
+    given = "LIFO" if policy == EXPLICIT else policy  # rows have no priorities of their own
+    traces = node.meant(lambda _: convert(workload, (npus,), repeats, policy=given))
     return reader.of_ranks(traces, path.name, warnings), [str(path)]

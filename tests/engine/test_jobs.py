@@ -16,6 +16,7 @@ from simcore.engine.jobs import JobRuns
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.files import write_bytes
+from simcore.library import resolve
 from simcore.network.topology.model import Dimension, Graph, Topology
 from simcore.network.topology.ports import Ports
 from simcore.profiles import profiles
@@ -228,6 +229,23 @@ def test_a_job_that_has_the_machine_takes_as_long_as_a_run_of_it(tmp_path, capsy
     assert main(["run", str(tmp_path / "jobs.yaml"), "--json", "--network", network]) == 0
     (job,) = json.loads(capsys.readouterr().out)["jobs"]
     assert job["together_ns"] == simcore.run("dlrm", place, network=network).to_dict()["time_ns"]
+
+
+@pytest.mark.parametrize("policy", ["LIFO", "FIFO", "EXPLICIT"])
+@pytest.mark.parametrize("said", ["typed", "file"])
+def test_the_policy_of_a_system_file_counts_for_jobs_as_for_a_run(tmp_path, capsys, policy, said):
+    """Of rows it gives the priorities, which traces have of their own: they count where it says so."""
+    traces = str(tmp_path / "traces")
+    assert main(["convert", str(resolve("dlrm", "workloads")), traces, "--npus", "8", "--native"]) == 0
+    (tmp_path / "system.json").write_text(json.dumps({"scheduling-policy": policy, "active-chunks-per-dimension": 1}))
+    typed = str(tmp_path / "system.json") if said == "typed" else None
+    for workload in [traces] + ["dlrm"] * (policy != "EXPLICIT"):
+        file = {"topology": "ring8", "jobs": [{"workload": workload, "npus": 8}]}
+        file |= {} if typed else {"system": "system.json"}
+        (tmp_path / "jobs.yaml").write_text(json.dumps(file))
+        found = simcore.run_jobs(tmp_path / "jobs.yaml", system=typed, network="congested")
+        alone = simcore.run(workload, "ring8", tmp_path / "system.json", network="congested")
+        assert found.runs.together.time_ns == alone.time_ns, workload
 
 
 @given(st.integers(1, 4), st.integers(0, 10**6))
