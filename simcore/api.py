@@ -30,7 +30,6 @@ from simcore.network.faults import parse_faults
 from simcore.network.topology import load as topology_file
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
-from simcore.noise import Noise
 from simcore.options import ROWS, TRACES, RunOptions, SimaiOptions, spelled
 from simcore.profiles import NetworkMode, Profile, profiles
 from simcore.report.document import HelpRow, Option, RuleRow
@@ -344,8 +343,7 @@ def _run(
     named = [("system", system), ("comm-groups", asked.comm_groups), ("remote-memory", asked.remote_memory)]
     named += [(f"schedule {Path(found.location.file).name}", found.location.file) for found in schedules]
     inputs += [Input(role, path, sha256(path)) for role, path in named if path]
-    warnings = (*source.content.warnings, *_warnings(source.content, rules, settings, noise), *timeline.notes)
-    warnings += tuple(rules.unheeded(given)) if given else ()
+    warnings = (*source.content.warnings, *cautions(source.content, rules, settings, given), *timeline.notes)
     warnings += (*_idle(asked, given, ROWS if rows else TRACES), *machine.notes())
     warnings += tuple(dict.fromkeys(found.note for found in schedules if found.note))
     if rows and rows.parallelism.all_gpus not in (0, machine.npus):
@@ -584,9 +582,11 @@ def _idle(asked: RunOptions, system: config.SystemConfig | None, kind: str) -> I
         yield f"{name} changes nothing: it is for {TRACES if kind == ROWS else ROWS}"
 
 
-def _warnings(workload: Workload | GraphSet, rules: Profile, settings: Settings, noise: Noise) -> Iterator[str]:
-    """What the run leaves out or takes differently from what one may expect."""
-    if noise.compute:  # also with --no-fold: nothing may differ there
+def cautions(
+    workload: Workload | GraphSet, rules: Profile, settings: Settings, given: config.SystemConfig | None
+) -> Iterator[str]:
+    """What the run leaves out or takes differently from what one may expect; `given`: what a system file says."""
+    if settings.noise.compute:  # also with --no-fold: nothing may differ there
         yield "jitter tells NPUs apart: each is a process of its own, and the run's cost grows with their number"
     if isinstance(workload, Workload):
         if workload.parallelism.pp > 1 and not rules.pipelines:
@@ -598,3 +598,4 @@ def _warnings(workload: Workload | GraphSet, rules: Profile, settings: Settings,
             yield f"profile {rules.name} takes all-gather sizes as bytes per rank; SimAI's files give totals"
     elif not rules.graph.scales and (settings.compute_scale != 1 or settings.comm_scale != 1):
         yield f"profile {rules.name} ignores --compute-scale and --comm-scale, as its original does"
+    yield from rules.unheeded(given) if given else ()

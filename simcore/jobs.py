@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from simcore.api import machine_of, network_of, path_of, place_of, program, settings_of, told
+from simcore.api import cautions, machine_of, network_of, path_of, place_of, program, settings_of, told
 from simcore.documents import Node
 from simcore.engine.jobs import JobOutcome, JobRuns, Trial, runs_of
 from simcore.engine.settings import straggler_factors
@@ -117,7 +117,8 @@ def play_jobs(
     usual = network_of(NETWORK if NETWORK in rules.networks else "", rules)
     machine = replace(machine, faults=parse_faults(asked.fault, LinkGraph(machine)) if asked.fault else ())
     network = _meant(asked.network, file.network, partial(network_of, rules=rules)) or usual
-    given = replace(given_of(file.system) or usual_system(machine, rules), scheduling_policy=EXPLICIT)
+    said = given_of(file.system)
+    given = replace(said or usual_system(machine, rules), scheduling_policy=EXPLICIT)
     settings = replace(settings_of(asked, network, straggler_factors(asked.straggler, machine)), fold=False)
     seed = file.seed if asked.seed is None else asked.seed
     places = placed(file.jobs, [dim.npus for dim in machine.dims], seed)
@@ -134,7 +135,9 @@ def play_jobs(
     warnings = dict.fromkeys([*machine.notes(), *(text for job in file.jobs for text in job.graphs.warnings)])
     if len(machine.dims) > 1:
         warnings[ONE_RING] = None
-    warned = (*warnings, *runs.together.notes)
+    if asked.seed is not None and not (file.trials or any(job.place == "random" for job in file.jobs)):
+        warnings[f"--seed {asked.seed} changes nothing: no job is placed at random"] = None
+    warned = (*warnings, *cautions(file.jobs[0].graphs, rules, settings, said), *runs.together.notes)
     report = Report(
         runs.together,
         rules.name,

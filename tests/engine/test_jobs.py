@@ -341,6 +341,24 @@ def test_options_that_belong_to_one_workload_are_refused(tmp_path, capsys):
         assert option[0] in said and "no such" not in said
 
 
+@pytest.mark.parametrize(
+    ("place", "options", "told"),
+    [
+        ("spread", {"seed": 3}, ["--seed 3 changes nothing: no job is placed at random"]),
+        ("random", {"seed": 3}, []),
+        ("packed", {"profile": "astra-sim-2", "comm_scale": 3}, ["ignores --compute-scale and --comm-scale"]),
+        ("packed", {"profile": "astra-sim-2", "system": "themis.json"}, ["ignores inter-dimension-scheduling"]),
+    ],
+)
+def test_what_jobs_do_not_heed_is_told_as_for_a_run(tmp_path, monkeypatch, place, options, told):
+    monkeypatch.chdir(tmp_path)
+    Path("jobs.yaml").write_text(f"topology: ring8\njobs: [{{workload: dlrm, npus: 4, place: {place}}}]\n")
+    Path("themis.json").write_text('{"inter-dimension-scheduling": "themis"}')
+    warnings = simcore.run_jobs("jobs.yaml", **options).report.warnings
+    assert len(warnings) == len(told)
+    assert all(words in text for words, text in zip(told, warnings, strict=True))
+
+
 def test_jobs_run_on_optical_circuits_and_the_headers_gpus_are_compared(tmp_path, capsys):
     header = "HYBRID_TRANSFORMER model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 1 ga: 1 all_gpus: 512"
     row = "a\t-1\t10\tALLREDUCE\t4096\t10\tNONE\t0\t10\tNONE\t0\t0"
