@@ -306,9 +306,9 @@ def _durations(setup: Setup, graph: Graph, factor: float) -> list[int]:
     duration_ns = setup.profile.graph.durations_ns(graph)
     if setup.system.roofline and not setup.system.replay_only:
         duration_ns = _on_roofline(graph, setup, duration_ns)
-    scale = factor * (setup.settings.compute_scale if setup.profile.graph.scales else 1.0)
-    if scale != 1.0:
-        duration_ns = np.where(_computing(graph), np.round(duration_ns * scale), duration_ns).astype(np.int64)
+    for scale in (setup.settings.compute_scale if setup.profile.graph.scales else 1.0, factor):  # as those of rows
+        if scale != 1.0:
+            duration_ns = np.where(_computing(graph), np.round(duration_ns * scale), duration_ns).astype(np.int64)
     durations: list[int] = duration_ns.tolist()
     return durations
 

@@ -231,6 +231,16 @@ def test_a_job_that_has_the_machine_takes_as_long_as_a_run_of_it(tmp_path, capsy
     assert job["together_ns"] == simcore.run("dlrm", place, network=network).to_dict()["time_ns"]
 
 
+@given(st.sampled_from([0.3, 0.5, 0.7, 1.3]), st.sampled_from([1.1, 1.5, 3.0]))
+@settings(max_examples=6, deadline=None)
+def test_a_slow_npu_of_a_scaled_job_takes_as_long_as_that_of_a_run(tmp_path_factory, scale, factor):
+    """Both are rounded, one after the other."""
+    jobs = tmp_path_factory.getbasetemp() / "scaled.yaml"
+    jobs.write_text("topology: ring8\njobs: [{workload: dlrm, npus: 8}]\n")
+    slow = {"network": "congested", "compute_scale": scale, "straggler": f"2={factor}"}
+    assert simcore.run_jobs(jobs, **slow).runs.together.time_ns == simcore.run("dlrm", "ring8", **slow).time_ns
+
+
 @pytest.mark.parametrize("policy", ["LIFO", "FIFO", "EXPLICIT"])
 @pytest.mark.parametrize("said", ["typed", "file"])
 def test_the_policy_of_a_system_file_counts_for_jobs_as_for_a_run(tmp_path, capsys, policy, said):
