@@ -82,6 +82,9 @@ def transformer_run(**values: Any) -> None:
     if values["cluster"] is not None:
         if training.forward_only:
             raise InputError.at("--fwd_only", "what --cluster predicts is a training step", expected="one of the two")
+        if (chips := values["chips_per_cluster"]) > 1:
+            message = "with --cluster every cluster of the grid is one accelerator"
+            raise InputError.at("--chips_per_cluster", message, expected="1, or --cluster_flop_rate", found=str(chips))
         found = utilised(run, cluster_of(values["cluster"]), values["microbatch_size"])
         document["predicted"], runtime_s = asdict(found), found.runtime_s
         took = f"{describe.duration(runtime_s)}{_speed(run, runtime_s)}"

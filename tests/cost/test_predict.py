@@ -210,6 +210,12 @@ def test_a_counted_run_takes_longer_than_at_the_peak_by_what_it_does_not_use(gri
     assert "--fwd_only" in capsys.readouterr().out
 
 
+def test_a_predicted_run_has_one_accelerator_in_every_place_of_its_grid(capsys):
+    asked = [*RUN.split(), "--p_data", "8", "--cluster", "selene", "--price_per_chip_hour", "2", "--chips_per_cluster"]
+    assert [main([*asked, chips]) for chips in "18"] == [0, 2]
+    assert "--chips_per_cluster" in capsys.readouterr().out
+
+
 def test_a_predicted_run_costs_what_it_takes(capsys):
     """Energy, money and traffic of 8 A100: by the hours of the prediction, were they 3.4 days of the closed form."""
     words = "--p_data 8 --cluster selene --chip_watts 400 --pue 1.2 --price_per_chip_hour 2 --skip_efficiency_check"
