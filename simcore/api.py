@@ -590,10 +590,8 @@ def cautions(
         yield "jitter tells NPUs apart: each is a process of its own, and the run's cost grows with their number"
     if isinstance(workload, Workload):
         if workload.parallelism.pp > 1 and not rules.pipelines:
-            yield (
-                f"pp: {workload.parallelism.pp}: the rows are run as one pipeline stage's; "
-                "transfers between stages and pipeline bubbles are not in the answer"
-            )
+            missing = "transfers between stages and pipeline bubbles are not in the answer"
+            yield f"pp: {workload.parallelism.pp}: the rows are run as one pipeline stage's; {missing}"
         if workload.dialect == "simai" and not rules.total_all_gather:
             yield f"profile {rules.name} takes all-gather sizes as bytes per rank; SimAI's files give totals"
     elif not rules.graph.scales and (settings.compute_scale != 1 or settings.comm_scale != 1):
