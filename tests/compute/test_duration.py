@@ -68,6 +68,18 @@ def test_twice_the_rows_take_longer_and_at_most_a_bit_more_than_twice(m, n, k):
     assert 0.9 < two / one < 2.6
 
 
+SHARED = st.sampled_from((1, 4, 8))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(DEVICES), st.sampled_from((128, 512, 1024, 4096)), st.integers(2, 64), SHARED, SHARED)
+def test_decoding_in_a_window_takes_as_long_as_over_a_cache_of_its_size(device, window, longer, batch, shared):
+    """What lies before the window is not read."""
+    heads = batch, 8 * shared, 8, 1
+    inside, full = Attention(*heads, longer * window, 128, window=window), Attention(*heads, window, 128)
+    assert 0.3 < duration(inside, device, "bf16").seconds / duration(full, device, "bf16").seconds < 2
+
+
 def test_rows_off_the_load_boundary_read_element_by_element():
     even, odd = (duration(Product(2048, 2048, 104, batch=32, row=row), DEVICES[0], "bf16") for row in (104, 108))
     assert odd.seconds == pytest.approx(8 * even.seconds)

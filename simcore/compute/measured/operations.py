@@ -107,10 +107,15 @@ def _all(c: Columns, *names: str) -> tuple[Floats, ...]:
     return tuple(np.asarray(c[name], float) if name in c else np.ones(rows) for name in names)
 
 
+def _seen(c: Columns, keys: Floats) -> Floats:
+    """Keys that a query looks at, of those there are; a window of 0 is none."""
+    window = np.asarray(c["window"], float)
+    return np.minimum(np.where(window > 0, window, keys), keys)
+
+
 def _prefill(c: Columns, size: float) -> Work:
     heads, keys, width, batch, seq = _all(c, "heads", "kv_heads", "head_dim", "batch", "seq")
-    window = np.asarray(c["window"], float)
-    seen = np.minimum(np.where(window > 0, window, seq), seq)
+    seen = _seen(c, seq)
     moved = batch * seq * width * ((size + 2) * heads + 4 * size * keys)  # keys and values also go to a cache
     return Work(4 * batch * heads * (seen * seq - seen * seen / 2) * width, moved)
 
@@ -121,7 +126,8 @@ def _bidirectional(c: Columns, size: float) -> Work:
 
 
 def _decode(c: Columns, size: float) -> Work:
-    heads, keys, width, batch, seen = _all(c, "heads", "kv_heads", "head_dim", "batch", "context")
+    heads, keys, width, batch, context = _all(c, "heads", "kv_heads", "head_dim", "batch", "context")
+    seen = _seen(c, context)
     return Work(4 * batch * heads * seen * width, batch * (2 * size * keys * seen + 4 * heads) * width)
 
 
