@@ -334,6 +334,8 @@ def _read(document: Node) -> tuple[str, dict[str, object]]:
     if "generator" not in document or "options" not in document:
         return "", {}
     frame = document["generator"].choice(FRAMES)
+    if frame is None:  # whose options nobody knows
+        return "", {}
     kinds = {field.name: str(field.type) for field in fields(Options) if field.name != "frame"}
     kinds |= EXTRA | {"model_size": "str"}
     document["options"].keys(optional=tuple(kinds))

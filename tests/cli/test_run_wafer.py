@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -63,6 +64,24 @@ def test_rows_and_their_specification_run_alike(simcore, spec, words):
     assert made | {"inputs": read["inputs"]} == read
     assert read == report(simcore, "out/nodes") | {"inputs": read["inputs"]}
     assert [step["tokens"] for step in made["wafer"]["steps"]] == ([8 * 16] if "--train" in words else [8, 8])
+
+
+@pytest.mark.parametrize("spelled", [json.dumps, lambda given: "---\n" + json.dumps(given, indent=1), yaml.safe_dump])
+def test_a_specification_may_be_spelled_in_any_yaml(simcore, tmp_path, spelled):
+    """JSON and quoted keys were taken for a training step's."""
+    options = yaml.safe_load((tmp_path / "spec.yaml").read_text())["options"]
+    (tmp_path / "spelled.yaml").write_text(spelled({"generator": "wse", "options": options}))
+    expected = report(simcore, "spec.yaml")
+    assert report(simcore, "spelled.yaml")["wafer"] == expected["wafer"]
+
+
+def test_options_of_an_unknown_generator_are_nobody_s(simcore, tmp_path):
+    """One error, not one for every option; nor is a file sent from one place to the same place."""
+    (tmp_path / "other.yaml").write_text(f"generator: wsee\noptions: {{{OPTIONS}}}\n")
+    text = simcore("run", "--workload", "other.yaml", "--topology", "wafer.yaml")[2]
+    assert text.count("error:") == 1
+    (tmp_path / "spec.json").write_text((tmp_path / "spec.yaml").read_text())
+    assert "named .yaml" in simcore("run", "--workload", "spec.json", "--topology", "wafer.yaml")[2]
 
 
 @given(data=st.data(), batch=st.integers(1, 13), prefill_len=st.integers(1, 5))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,8 +98,8 @@ def is_specification(path: Path) -> bool:
     """Whether a YAML file says `generator: wse`."""
     if path.suffix not in {".yaml", ".yml"} or not path.is_file():
         return False
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return any(re.match(r"generator:\s*[\"']?wse[\"']?\s*(#|$)", line) for line in file)
+    root = read(path, Problems())
+    return "generator" in root and root["generator"].value == "wse"
 
 
 def specification(path: Path) -> dict[str, Any]:
