@@ -21,7 +21,6 @@ from simcore.network.topology.model import Topology
 from simcore.report.table import Table, columns
 from simcore.system.collectives import ROOTED, PlanOptions, algorithms, traits_of
 from simcore.system.collectives.synthesised import wires
-from simcore.system.plans.plan import Plan
 from simcore.system.plans.schedule import to_text
 from simcore.units import format_bytes, format_ns
 from simcore.workload.chakra import groups, reader, writer
@@ -117,21 +116,20 @@ def schedule(kind: str, algorithm: str, topology: str, size: float, pieces: int,
     machine = load(topology)
     if root >= machine.npus:
         raise InputError.at("--root", "there is no such rank", expected=f"0 to {machine.npus - 1}", found=str(root))
-    plan = _plan(CollectiveKind(kind), algorithm, machine, round(size), pieces, root)
-    files.write_text(output, to_text(plan, CollectiveKind(kind), root))
+    files.write_text(output, _plan(CollectiveKind(kind), algorithm, machine, round(size), pieces, root))
 
 
-def _plan(kind: CollectiveKind, name: str, machine: Topology, size_bytes: int, pieces: int, root: int) -> Plan:
-    """The plan of an algorithm; InputError when it is none of these, or cannot."""
+def _plan(kind: CollectiveKind, name: str, machine: Topology, size_bytes: int, pieces: int, root: int) -> str:
+    """The plan of an algorithm as a file; InputError when it is none of these, cannot, or does another collective."""
     make = algorithms.get(name)
     if pieces and not traits_of(name).windowed:
         raise InputError.at("--pieces", f"has no effect on {name}")
     neighbours = partial(wires, LinkGraph(machine), np.arange(machine.npus))
     try:
         made = make(kind, machine.npus, size_bytes, PlanOptions(pieces, root=root, wires=neighbours))
+        if made.transfers and not made.multicast:
+            return to_text(made, kind, root)
     except ValueError as error:
         raise InputError.at("--algorithm", str(error), found=name) from error
-    if made.transfers and not made.multicast:
-        return made
     message = f"{name} is not made of transfers from rank to rank one by one"
     raise InputError.at("--algorithm", message, expected="binomial, chain, doubleBinaryTree, flat or synthesised")

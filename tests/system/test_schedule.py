@@ -166,6 +166,19 @@ def test_a_plan_that_is_no_such_collective_is_not_written_down():
         schedule.to_text(plan, CollectiveKind.GATHER)
 
 
+@pytest.mark.parametrize("algorithm", list(algorithms))
+@pytest.mark.parametrize("kind", [kind for kind in CollectiveKind if kind is not CollectiveKind.BARRIER])
+def test_every_algorithm_writes_what_it_is_asked_for_or_says_that_it_cannot(tmp_path, capsys, algorithm, kind):
+    out = tmp_path / "mine.yaml"
+    command = ["generate", "schedule", "--kind", kind.value, "--topology", "ring8", "-o", str(out)]
+    if main([*command, "--algorithm", algorithm]) == 0:
+        assert schedule.read(out).claim.kind == kind
+        return
+    told = capsys.readouterr().err
+    assert told.startswith("--algorithm: error:")
+    assert "baseline" not in told or kind in (CollectiveKind.REDUCE_SCATTER, ALL_GATHER)  # an all-reduce is cut into
+
+
 def test_the_command_writes_a_schedule_that_runs(tmp_path):
     out, system = str(tmp_path / "mine.yaml"), tmp_path / "system.yaml"
     command = ["generate", "schedule", "--kind", "all_reduce", "--topology", "ring8", "-o", out]

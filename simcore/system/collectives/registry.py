@@ -97,13 +97,14 @@ def collective(name: str, *kinds: CollectiveKind, **traits: bool) -> Callable[[M
     Chunks may need another collective than was asked for.
     """
     able = Traits(kinds or EVERYBODY, **traits)
+    parts = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER) * (CollectiveKind.ALL_REDUCE in able.kinds)
     hint = "; with collective-optimization baseline every dimension all-reduces"
 
     def enter(maker: Maker) -> Maker:
         @wraps(maker)
         def checked(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
             if kind not in able.kinds:
-                raise ValueError(f"{name} cannot do {kind}{hint if CollectiveKind.ALL_REDUCE in able.kinds else ''}")
+                raise ValueError(f"{name} cannot do {kind}{hint * (kind in parts)}")
             return maker(kind, size, data_bytes, options)
 
         vars(checked)["traits"] = able
