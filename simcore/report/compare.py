@@ -160,8 +160,10 @@ def compare(a: ReportDocument, b: ReportDocument) -> ReportComparison:
     shares_a, shares_b = a["breakdown"], b["breakdown"]
     exposed, idle = (_pair(shares_a, shares_b, key) for key in ("exposed_comm_ns", "idle_ns"))
     computing = Pair(*(shares["compute_ns"] + shares["overlapped_ns"] for shares in (shares_a, shares_b)))
-    aligned = tuple(_layers(a, b)), tuple(_collectives(a, b)), tuple(_dims(a, b))
-    return ReportComparison(iterations, settings, _pair(a, b, "time_ns"), computing, exposed, idle, *aligned)
+    layered = a["layers"] and b["layers"]  # traces name none
+    layers, kinds = (tuple(_layers(a, b)), tuple(_collectives(a, b))) if layered else ((), ())
+    whole = _pair(a, b, "time_ns"), computing, exposed, idle
+    return ReportComparison(iterations, settings, *whole, layers, kinds, tuple(_dims(a, b)))
 
 
 def _pair(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> Pair:

@@ -6,6 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 import simcore
+import simcore.library
+from simcore.cli import main
 from simcore.cli.table import command
 from simcore.errors import InputError
 from simcore.report.archive import read_report
@@ -67,6 +69,17 @@ def test_layers_are_aligned_by_name_and_the_rest_is_said_to_be_of_one_report():
     only = {(layer.name, layer.only) for layer in comparison.layers}
     assert only == {("a", ""), ("b", "a"), ("c", "b")}
     assert len(comparison.layers) == 4 * 3
+
+
+def test_rows_and_their_traces_have_no_layers_to_compare(tmp_path):
+    """Traces name no layers: all collectives were told as those of one side, those of the other as 0 bytes."""
+    rows = ["convert", "--native", "--npus", "8", str(simcore.library.resolve("micro_all_reduce", "workloads"))]
+    assert main([*rows, str(tmp_path / "traces")]) == 0
+    runs = [simcore.run(each, "ring8").to_dict() for each in ("micro_all_reduce", str(tmp_path / "traces"))]
+    for a, b in (runs, runs[::-1]):
+        comparison = compare(a, b)
+        assert (comparison.layers, comparison.collectives) == ((), ())
+        assert [dim.size_bytes.difference for dim in comparison.dims] == [0]
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
