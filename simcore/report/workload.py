@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SCHEMA = "simcore.workload/1"
 SUMMARIES = (".html", ".png", ".svg", ".pdf", ".json")
 NUM_ROWS = 16
+DECADES = 1e3  # of an axis with numbers between the powers of ten
 PAGE = Path(__file__).parent / "page" / "workload.html"
 
 
@@ -214,8 +215,8 @@ def _roofline(axes: Axes, roof: Roof | None, shown: Sequence[Work]) -> None:
         axes.scatter([], [], color=INK, marker=MARKERS[index % len(MARKERS)], s=24, label=name.replace("_", " "))
     axes.set_title(f"roofline, {roof.device}, {roof.dtype}", loc="left")
     axes.set(xscale="log", yscale="log", xlabel="FLOP per byte of memory", ylabel="TFLOP/s")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+    for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < DECADES * low else (1,), numticks=8))
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter("")
     axes.grid(visible=True, which="major", color="#e5e5e5", linewidth=0.6)

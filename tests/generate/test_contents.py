@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,11 +12,12 @@ from hypothesis import strategies as st
 from simcore.api import load_workload
 from simcore.cli import main
 from simcore.generate.step import read_contents
+from simcore.report.workload import contents_figure
 from simcore.report.workload_compare import compare_contents
 from simcore.workload import text
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType
-from simcore.workload.contents import of_workload
+from simcore.workload.contents import Roof, Work, of_workload
 from simcore.workload.model import NodeKind, PhaseName
 
 STEP = (
@@ -122,6 +124,18 @@ def test_no_part_of_a_model_is_above_the_roof():
     for work in contents.work:
         assert work.flops / contents.roof.flops_per_s * 1e9 <= work.time_ns
         assert work.memory_bytes / contents.roof.memory_bytes_per_s * 1e9 <= work.time_ns
+
+
+@pytest.mark.parametrize("slower", [1, 30, 1e3, 1e6, 1e9])
+@pytest.mark.parametrize("wide", [1, 30, 1e3, 1e6])
+def test_a_roofline_has_some_numbers_on_both_axes(wide, slower):
+    """Over many powers of ten one axis had none, and those of the other lay on each other."""
+    roof = Roof("a device", "bf16", 1e15, 3e12)
+    parts = [Work("part", "forward", 1e12, 1e12 / at, round(1e6 * slower)) for at in (1e3, 1e3 / wide)]
+    contents = replace(of_workload(load_workload("dlrm")), roof=roof, work=tuple(parts))
+    axes = contents_figure(contents).axes[-1]
+    for numbers, (low, high) in ((axes.get_xticks(), axes.get_xlim()), (axes.get_yticks(), axes.get_ylim())):
+        assert 2 <= sum(low <= number <= high for number in numbers) <= 8
 
 
 def test_a_summary_of_an_unknown_format_is_refused(step, capsys):
