@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from simcore.cli import main
+from simcore.compute.measured.tables import SHIPPED
 
 HEADING = "dtype,n,k,m,time_us\n"
 
@@ -40,6 +41,17 @@ def test_rows_come_back_in_their_order_with_times_sources_and_distances(tmp_path
     assert set(found["source"]) <= {"measured", "interpolated"}
     assert (blind["distance"] > 0).all()
     assert np.abs(blind["predicted_us"] / found["predicted_us"] - 1).max() < 0.2
+
+
+def test_a_table_that_simcore_keeps_is_one_that_it_reads(tmp_path):
+    """Shipped ones and one's own, which were refused; every row is measured, as it stands in the table."""
+    shipped = SHIPPED / "aic_a100_mla_decode.npz"
+    (tmp_path / shipped.name).write_bytes(shipped.read_bytes())
+    found = predict(tmp_path / shipped.name)
+    assert set(found["source"]) == {"measured"}
+    assert found["predicted_us"] == pytest.approx(found["time_us"], rel=1e-3)
+    np.savez(tmp_path / shipped.name, **{**np.load(shipped), "points": np.ones(3, int)})
+    assert main(["data", "predict", str(tmp_path / shipped.name), "-o", str(tmp_path / "no.npz")]) == 2
 
 
 def test_own_measurements_win_where_they_are_and_pull_their_neighbours(tmp_path, capsys):

@@ -19,7 +19,7 @@ from simcore.compute.measured.curves import Columns
 from simcore.compute.measured.estimate import machine, predicted
 from simcore.compute.measured.operations import OPERATIONS, Operation
 from simcore.compute.measured.parametric import element_bytes
-from simcore.compute.measured.tables import Entry, forget, own_folder, pack, split_name
+from simcore.compute.measured.tables import Entry, forget, own_folder, pack, split_name, unpack
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.files import read_bytes, write_bytes, write_text
 
@@ -58,7 +58,9 @@ def read_table(path: Path, operation: Operation, *, answers: bool) -> Table:
         With a place for everything that is wrong: a missing or unreadable column, a size below 1, a word left out.
     """
     data = read_bytes(path, _MOST_BYTES)
-    table = _csv(path, data.decode("utf-8", "replace"), operation) if path.suffix == ".csv" else _npz(path, data)
+    table = (
+        _csv(path, data.decode("utf-8", "replace"), operation) if path.suffix == ".csv" else _npz(path, data, operation)
+    )
     for name in [name for name in operation.words if name in table and table[name].dtype.kind in "US"]:
         table[f"{name}_names"], table[name] = np.unique(table[name].astype(str), return_inverse=True)
     with Problems() as problems:
@@ -67,11 +69,13 @@ def read_table(path: Path, operation: Operation, *, answers: bool) -> Table:
     return table
 
 
-def _npz(path: Path, data: bytes) -> Table:
+def _npz(path: Path, data: bytes, operation: Operation) -> Table:
+    """Arrays of rows, or those that tables are kept in."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (AttributeError, EOFError, OSError, ValueError, zipfile.BadZipFile) as error:
+            table = {name: archive[name] for name in archive.files}
+        return unpack(operation, table) if {"points", "level", operation.swept} <= table.keys() else table
+    except (AttributeError, EOFError, OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise InputError.at(
             str(path), "this is not a table", expected="an .npz file of arrays, or .csv", found=str(error)
         ) from error

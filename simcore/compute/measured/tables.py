@@ -177,6 +177,16 @@ def pack(operation: Operation, columns: Columns) -> dict[str, NDArray[np.generic
     return packed | {"points": _smallest(points), operation.swept: _smallest(unique[:, -1]), "level": level}
 
 
+def unpack(operation: Operation, packed: Columns) -> dict[str, NDArray[np.generic]]:
+    """Rows whose arrays `pack` has made; ValueError if it has not."""
+    points, level = packed["points"].astype(np.int64), packed["level"]
+    if len(level) != points.sum() or len(packed[operation.swept]) != len(level):
+        raise ValueError("curves are not as long as they say")
+    names = [name for name in packed if name not in ("points", "level", operation.swept)]
+    rows = {name: packed[name] if name.endswith("_names") else np.repeat(packed[name], points) for name in names}
+    return rows | {operation.swept: packed[operation.swept], "time_us": np.exp2(level.astype(float) / LEVELS)}
+
+
 def _medians(values: Floats, which: Integers) -> Floats:
     """The median of the values that belong together, in the order of their numbers."""
     order = np.lexsort((values, which))
