@@ -50,8 +50,9 @@ def test_a_table_that_simcore_keeps_is_one_that_it_reads(tmp_path):
     found = predict(tmp_path / shipped.name)
     assert set(found["source"]) == {"measured"}
     assert found["predicted_us"] == pytest.approx(found["time_us"], rel=1e-3)
-    np.savez(tmp_path / shipped.name, **{**np.load(shipped), "points": np.ones(3, int)})
-    assert main(["data", "predict", str(tmp_path / shipped.name), "-o", str(tmp_path / "no.npz")]) == 2
+    for wrong in ({"points": np.ones(3, int)}, {"dtype_names": np.array([16])}, {"dtype_names": np.array(16)}):
+        np.savez(tmp_path / shipped.name, **{**np.load(shipped), **wrong})
+        assert main(["data", "predict", str(tmp_path / shipped.name), "-o", str(tmp_path / "no.npz")]) == 2
 
 
 def test_own_measurements_win_where_they_are_and_pull_their_neighbours(tmp_path, capsys):

@@ -73,7 +73,7 @@ def _npz(path: Path, data: bytes, operation: Operation) -> Table:
     """Arrays of rows, or those that tables are kept in."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            table = {name: archive[name] for name in archive.files}
+            table = {name: np.atleast_1d(archive[name]) for name in archive.files}
         return unpack(operation, table) if {"points", "level", operation.swept} <= table.keys() else table
     except (AttributeError, EOFError, OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise InputError.at(
@@ -151,7 +151,7 @@ def _unspelt(place: Location, name: str, table: Columns) -> Iterator[Problem]:
         yield Problem(place, f"column {name}: a code without its word", f"0 to {len(spelt) - 1}", str(codes.max()))
     elif spelt is not None and name.endswith("dtype"):
         for word in spelt.tolist():
-            element_bytes(word)
+            element_bytes(str(word))
 
 
 def add_table(path: Path, device: str = "") -> tuple[Entry, float]:
