@@ -1,7 +1,7 @@
 """events.npz: a report with its whole timeline in NumPy's archive format, written and read back.
 
-Columns are those of `EventTable`; `names` is a JSON list of its names, `about` JSON of all else. Nothing is pickled:
-`numpy.load` needs no trust.
+Columns are those of `EventTable`; `about` is JSON of all else, and `names` are texts, or a JSON list of them where an
+array, in which all are as long as the longest, would be too large. Nothing is pickled: `numpy.load` needs no trust.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from simcore.workload.archives import LEAST_LIMIT_BYTES, MOST_GROWTH
 from simcore.workload.model import PhaseName
 
 MOST_BYTES = 16 * 2**30
+MOST_TEXT_BYTES = 16 * 2**20
 MOST_STREAMS = 1 << 20
 QUEUE = "queue_"
 _BROKEN = (
@@ -95,8 +96,7 @@ def _arrays(report: Report) -> Arrays:
     arrays |= {
         "about": np.frombuffer(_about(report), dtype=np.uint8),
         "messages": timeline.events.messages,
-        # Names of traces may be long, and an array of texts would make all as long as the longest.
-        "names": np.frombuffer(msgspec.json.encode(timeline.events.names), dtype=np.uint8),
+        "names": _plain(timeline.events.names),
         "layers": _strings(timeline.layers),
         "iterations": np.array(timeline.iterations, dtype=np.int64).reshape(-1, 2),
         "time_ns": np.array(timeline.time_ns, dtype=np.int64),
@@ -146,6 +146,14 @@ def _queues(arrays: Arrays, links: int) -> QueueTable:
 
 def _strings(texts: Iterable[str]) -> NDArray[np.str_]:
     return np.array(list(texts), dtype=np.str_)
+
+
+def _plain(names: Sequence[str]) -> NDArray[np.generic]:
+    """Names as texts; as JSON where these take too much room, or lose a NUL at their end."""
+    rows, longest = len(names), max(map(len, names), default=0)
+    if 4 * rows * longest <= MOST_TEXT_BYTES and not any(name.endswith("\0") for name in names):
+        return _strings(names)
+    return np.frombuffer(msgspec.json.encode(names), dtype=np.uint8)
 
 
 def read_archive(path: str | os.PathLike[str]) -> Report:
@@ -232,7 +240,7 @@ def _links(arrays: Arrays, about: About) -> LinkTable:
 
 
 def _names(array: NDArray[np.generic]) -> tuple[str, ...]:
-    """The names of events; earlier versions wrote an array of texts."""
+    """What `_plain` has made of the names of events."""
     if array.dtype.kind == "U":
         return _texts(array)
     return msgspec.json.decode(_said(array), type=tuple[str, ...])
