@@ -18,7 +18,7 @@ from simcore.network.queued.alike import alike, mixed
 from simcore.network.queued.compiled import NOTED, Tables, columns_of, with_laws
 from simcore.network.queued.flow_tables import SIGNALS, TABLES, Message, Queue, State, Tail
 from simcore.network.queued.network import Arrival
-from simcore.network.queued.repeats import Look, blocks
+from simcore.network.queued.repeats import OF_QUEUES, Look, blocks
 from simcore.network.queued.steady import HINT
 from simcore.network.queued.tables import NOBODY
 from simcore.network.topology.fabric import IntArray
@@ -34,21 +34,6 @@ OF_LISTS, OF_ENTRY = 100, 4
 """Steps in lists take so many times as long; to enter takes as long as so many of these."""
 PLAYED = ("active", "lanes", "taken", "used")
 COUNTED = ("peak_bytes", "still_ns", "stops", "marks")
-OF_A_STEP = (
-    "left",
-    "chance",
-    "use",
-    "share",
-    "paused",
-    "stands",
-    "came",
-    "own_next",
-    "crossing",
-    "noted",
-    "kind",
-    "mean_use",
-    "highest",
-)
 OF_FLOWS = ("kind", "rules", "adaptive", "line", "idle_ns", "period_ns", "packet_bytes", "ways", "loaded")
 OF_WAYS = ("kind", "latency_ns", "longer", "fork", "join", "part", "loaded", "unsaid")
 OF_HOPS = ("tank", "gone", "changes", "bends")
@@ -118,11 +103,6 @@ class Islands(Tables):
         self._lasts: list[int] = []
         """The last message of each flow."""
         self._played = self._kind = 0
-
-    @property
-    def names_of_laws(self) -> list[str]:
-        """Of columns, beside that of the last reaction."""
-        return [name for name in columns_of(laws.Law) if name != "reacted_ns"]
 
     def take(self, name: str, followers: Followers | None = None) -> IntArray:
         """What was noted, of all for whom one stands."""
@@ -276,7 +256,7 @@ class Islands(Tables):
             ("ways", ["loaded"], ways),
             ("flows", ["loaded", "waiting"], flows),
         ]
-        for name, columns, numbers in [*cleared, ("queues", OF_A_STEP, links)]:
+        for name, columns, numbers in [*cleared, ("queues", (*OF_QUEUES, "kind", "mean_use"), links)]:
             for column in columns:
                 self.write(name, column, numbers, np.zeros(len(numbers), np.int64))
 

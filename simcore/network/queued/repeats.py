@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.network.core import NEVER
+from simcore.network.queued.compiled import columns_of
 from simcore.network.queued.flow_tables import FINE, PARTS, SIGNALS
+from simcore.network.queued.laws import Law
 from simcore.network.topology.fabric import IntArray
 
 FIRST, SOME, LONGEST = 32, 4, 256
@@ -66,7 +68,7 @@ class _Seen:
             *(column("signals", name, self.signals) for name in OF_SIGNALS),
             *(column("queues", name, queues) for name in OF_QUEUES),
             column("queues", "mean_use", queues) * column("laws", "reads", self.laws).any(),
-            *(column("laws", name, self.laws) for name in tables.names_of_laws),
+            *(column("laws", name, self.laws) for name in columns_of(Law) if name != "reacted_ns"),
         ]
 
     def alike(self, before: _Seen) -> bool:
