@@ -6,7 +6,6 @@ import math
 from bisect import insort
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from operator import itemgetter
@@ -16,10 +15,9 @@ import numpy as np
 from msgspec import Struct
 
 from simcore.network.clock import whole_latency
-from simcore.network.congested import Deliver, LinkNetwork, Path
+from simcore.network.congested import Deliver, Path
 from simcore.network.core import NEVER
 from simcore.network.instant import TRANSMISSION, Environment, after
-from simcore.network.parts import FoldedLinks
 from simcore.network.queued.channels import channel_rows, told_circle
 from simcore.network.queued.flow_tables import (
     FINE,
@@ -34,15 +32,14 @@ from simcore.network.queued.flow_tables import (
     Way,
 )
 from simcore.network.queued.flows import PACKET_BYTES
-from simcore.network.queued.islands import Island, Islands
-from simcore.network.queued.network import Arrival, Queued, ways_of
+from simcore.network.queued.islands import COUNTED, Island, Islands
+from simcore.network.queued.network import Arrival, QueuedNetwork
 from simcore.network.queued.routing import in_common
 from simcore.network.queued.tables import CREDITS, FREE, NOBODY
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.ports import FLOW_CONTROLS, PLAIN, UNLIMITED, Ports
-from simcore.timeline.events import MOST_ROWS, LinkTable, QueueTable
-from simcore.timeline.link_use import Rows
+from simcore.timeline.events import QueueTable
 from simcore.units import transfer_ns
 
 LONGEST_STEP_NS = 1000
@@ -113,25 +110,19 @@ def _routes_of(_links: LinkGraph) -> dict[tuple[int, int], _Route]:
     return {}
 
 
-class FluidLinks(LinkNetwork):
+class FluidLinks(QueuedNetwork):
     """Links with queues, on which rates are what laws of congestion control say, in steps of a link's latency.
 
     What shares links, directly or not, is an island that is played in steps from its own beginning on, so that nothing
     else changes its answer. It sleeps until one of its messages may end.
     """
 
-    has_queues = in_parts = ties_turn = True
-
-    @classmethod
-    def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:
-        """As `LinkNetwork.among`: those of all ways."""
-        return Queued.among(links, src, dst)
+    in_parts = True
+    note = NOTE
 
     def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
-        self._rules = [dim.ports for dim in links.topology.dims]
         dims = links.dims.tolist()
-        self._routing = ways_of(links)
         columns = [*zip(range(len(dims)), self._rates, self._latencies, dims, strict=True)]
         rows = columns * max(each.channels for each in self._rules)
         queues = [_queue(link, rate, latency_ns, self._rules[dim]) for link, rate, latency_ns, dim in rows]
@@ -143,7 +134,6 @@ class FluidLinks(LinkNetwork):
         self._island_of: list[Island | None] = []  # of flows
         self._ended_ns: list[int] = []  # of flows
         self._paths_of: list[Sequence[Path]] = []  # of flows over several ways
-        self._curves = Rows(4, MOST_ROWS)
 
     # Messages come and go.
 
@@ -404,25 +394,9 @@ class FluidLinks(LinkNetwork):
         """As `LinkNetwork.queues`."""
         column = self._tables.column
         links = np.arange(len(self._rates))
-        counted = {name: column("queues", name, links) for name in ("peak_bytes", "still_ns", "stops", "marks")}
+        counted = {name: column("queues", name, links) for name in COUNTED}
         nothing = np.zeros(len(self._rates), np.int64)
         return QueueTable.of(self._curves.table(), **counted, drops=nothing, dropped_bytes=nothing)
-
-    def table(self) -> LinkTable:
-        """What every link carried so far, and what its queue did."""
-        queues = self.queues()
-        if isinstance(self.links, FoldedLinks):
-            queues = queues.on(self.links.stands_for)
-        return replace(super().table(), queues=queues)
-
-    @classmethod
-    def notes_on(cls, curve_rows: int) -> list[str]:
-        """As `LinkNetwork.notes_on`."""
-        return [NOTE, *Queued.notes_on(curve_rows)[1:]]
-
-    def notes(self) -> list[str]:
-        """As `Network.notes`."""
-        return self.notes_on(len(self._curves))
 
     def remembers(self, since_ns: int) -> bool:
         """As `LinkNetwork.remembers`: an island is empty when its last message has come."""

@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -51,19 +51,11 @@ class Arrival:
     sender: int = NOBODY  # where it is the message's own
 
 
-class Queued(LinkNetwork):
-    """First come, first served on every link, where the buffer behind it has room; `Ports` says what happens elsewhere.
+class QueuedNetwork(LinkNetwork):
+    """Links with queues, whatever plays them; `note` says what is an approximation."""
 
-    Where no port says anything, messages are one segment each and the times are those of `CutThrough`. Who comes at
-    one time is served in the order of (key, links behind, segment, sender), of senders as `LinkGraph.order` says.
-    """
-
-    has_queues = in_parts = ties_turn = True
-
-    @classmethod
-    def on(cls, topology: Topology) -> type[LinkNetwork]:
-        """Where no port says anything, links without queues."""
-        return CutThrough.on(topology) if not any(dim.ports.need_queues for dim in topology.dims) else cls
+    has_queues = ties_turn = True
+    note: ClassVar[str]
 
     @classmethod
     def among(cls, links: LinkGraph, src: IntArray, dst: IntArray) -> IntArray:
@@ -77,8 +69,45 @@ class Queued(LinkNetwork):
 
     def __init__(self, env: Environment, links: LinkGraph):
         super().__init__(env, links)
-        self._rules, self._turns = [dim.ports for dim in links.topology.dims], links.order.tolist()
-        self._routing = ways_of(links)
+        self._rules, self._routing = [dim.ports for dim in links.topology.dims], ways_of(links)
+        self._curves = Rows(4, MOST_ROWS)
+
+    def table(self) -> LinkTable:
+        """What every link carried so far, and what its queue did."""
+        queues = self.queues()
+        if queues and isinstance(self.links, FoldedLinks):
+            queues = queues.on(self.links.stands_for)
+        return replace(super().table(), queues=queues)
+
+    @classmethod
+    def notes_on(cls, curve_rows: int) -> list[str]:
+        """As `LinkNetwork.notes_on`."""
+        cut = curve_rows >= MOST_ROWS
+        return [cls.note] + ["queues: their curves end before the run does: too many changes"] * cut
+
+    def notes(self) -> list[str]:
+        """As `Network.notes`."""
+        return self.notes_on(len(self._curves))
+
+
+class Queued(QueuedNetwork):
+    """First come, first served on every link, where the buffer behind it has room; `Ports` says what happens elsewhere.
+
+    Where no port says anything, messages are one segment each and the times are those of `CutThrough`. Who comes at
+    one time is served in the order of (key, links behind, segment, sender), of senders as `LinkGraph.order` says.
+    """
+
+    in_parts = True
+    note = NOTE
+
+    @classmethod
+    def on(cls, topology: Topology) -> type[LinkNetwork]:
+        """Where no port says anything, links without queues."""
+        return CutThrough.on(topology) if not any(dim.ports.need_queues for dim in topology.dims) else cls
+
+    def __init__(self, env: Environment, links: LinkGraph):
+        super().__init__(env, links)
+        self._turns = links.order.tolist()
         ports = [*map(copy, _ports(links))]
         self._tables = SegmentTables(State(ports, self._choose))
         self._state.counts[0].timed = int(self._times.room > 0)
@@ -92,7 +121,6 @@ class Queued(LinkNetwork):
         self._idle: list[tuple[int, int]] = []  # rows of messages, and of their senders, that may be used again
         self._wakes: set[int] = set()
         self._due_ns = self._until_ns = NEVER  # when something happens next; what is played ends before
-        self._curves = Rows(4, MOST_ROWS)
         watched = any(each.law or each.how.by_queues for each in self._rules)
         self._unseen = not watched and all(port.control < PFC and not port.kmax_bytes for port in ports)
         self._note()
@@ -355,23 +383,10 @@ class Queued(LinkNetwork):
             curves.append(np.column_stack([links, ends_ns, 0 * links + WAITING, 0 * links]))
         return QueueTable.of(np.concatenate(curves), **columns)
 
-    def table(self) -> LinkTable:
-        """What every link carried so far, and what its queue did."""
-        queues = self.queues()
-        if isinstance(self.links, FoldedLinks):
-            queues = queues.on(self.links.stands_for)
-        return replace(super().table(), queues=queues)
-
-    @classmethod
-    def notes_on(cls, curve_rows: int) -> list[str]:
-        """As `LinkNetwork.notes_on`."""
-        cut = curve_rows >= MOST_ROWS
-        return [NOTE] + ["queues: their curves end before the run does: too many changes"] * cut
-
     def notes(self) -> list[str]:
         """As `Network.notes`."""
         self._note()
-        return self.notes_on(len(self._curves))
+        return super().notes()
 
     def remembers(self, since_ns: int) -> bool:
         """As `LinkNetwork.remembers`: credits and pauses still under way."""
