@@ -13,7 +13,7 @@ from msgspec import Struct
 from simcore.replay.steps.device import LaunchQueue
 from simcore.replay.steps.graph import EdgeKind, GraphBuilder, NodeKind
 from simcore.replay.steps.rank import NOWHERE, RankView
-from simcore.workload.kineto import StepMark
+from simcore.workload.kineto import StepMark, StreamSync
 
 # As CUDA, HIP, and Intel's unified runtime and Level Zero call them.
 DEVICE_SYNC = re.compile(r"(cuda|hip)DeviceSynchronize|(cu|hip)CtxSynchronize")
@@ -48,7 +48,8 @@ def find_syncs(rank: RankView) -> dict[int, SyncCall]:
     calls = rank.trace.calls
     for call, name in enumerate(calls.name.tolist()):
         if name in kinds and rank.outermost[call] == call:
-            sources = kinds[name](rank, call)
+            recorded = rank.trace.syncs.get(int(calls.correlation[call]))
+            sources = kinds[name](rank, recorded, int(calls.start_ns[call]), int(calls.end_ns[call]) + CLOCK_NS)
             if sources:
                 syncs[call] = _sync_call(rank, call, sources)
     ends_ns, labels = rank.trace.tasks.end_ns, rank.trace.tasks.name
@@ -71,42 +72,35 @@ def _last_tasks(rank: RankView, before_ns: int) -> list[int]:
     return [task for task in lasts if task >= 0]
 
 
-def _device_sync(rank: RankView, call: int) -> tuple[int, ...]:
+def _device_sync(rank: RankView, recorded: StreamSync | None, start_ns: int, until_ns: int) -> tuple[int, ...]:
     trace = rank.trace
-    lasts, end_ns = _last_tasks(rank, trace.calls.start_ns[call]), trace.calls.end_ns[call] + CLOCK_NS
-    recorded, devices = trace.syncs.get(int(trace.calls.correlation[call])), {device for device, _ in trace.streams}
+    devices = {device for device, _ in trace.streams}
     if recorded is not None and recorded.device in devices:
         devices = {recorded.device}
-    own = (task for task in lasts if trace.streams[trace.tasks.lane[task]][0] in devices)
-    return tuple(task for task in own if trace.tasks.end_ns[task] <= end_ns)
+    own = (task for task in _last_tasks(rank, start_ns) if trace.streams[trace.tasks.lane[task]][0] in devices)
+    return tuple(task for task in own if trace.tasks.end_ns[task] <= until_ns)
 
 
-def _stream_sync(rank: RankView, call: int) -> tuple[int, ...]:
-    trace = rank.trace
-    recorded = trace.syncs.get(int(trace.calls.correlation[call]))
-    start, end = trace.calls.start_ns[call], trace.calls.end_ns[call]
-    lasts = _last_tasks(rank, start)
+def _stream_sync(rank: RankView, recorded: StreamSync | None, start_ns: int, until_ns: int) -> tuple[int, ...]:
+    trace, lasts = rank.trace, _last_tasks(rank, start_ns)
     if recorded is not None and recorded.stream >= 0:
         lane = rank.stream_of(recorded.stream, recorded.device)
         lasts = [task for task in lasts if trace.tasks.lane[task] == lane]
     else:
-        lasts = [task for task in lasts if trace.tasks.end_ns[task] > start]
-    ended = [task for task in lasts if trace.tasks.end_ns[task] <= end + CLOCK_NS]
+        lasts = [task for task in lasts if trace.tasks.end_ns[task] > start_ns]
+    ended = [task for task in lasts if trace.tasks.end_ns[task] <= until_ns]
     return (max(ended, key=lambda task: int(trace.tasks.end_ns[task])),) if ended else ()
 
 
-def _event_sync(rank: RankView, call: int) -> tuple[int, ...]:
+def _event_sync(rank: RankView, recorded: StreamSync | None, start_ns: int, until_ns: int) -> tuple[int, ...]:
     """The task that the event was recorded behind; where that is not said, any launched before the call may be it: the
     last that ended during the call.
     """
-    trace = rank.trace
-    start, end = trace.calls.start_ns[call], trace.calls.end_ns[call]
-    recorded = trace.syncs.get(int(trace.calls.correlation[call]))
+    end_ns = rank.trace.tasks.end_ns
     if recorded is not None and (source := rank.recorded_behind(recorded)) >= 0:
-        return (source,) if trace.tasks.end_ns[source] <= end + CLOCK_NS else ()
-    inside = (trace.tasks.end_ns > start) & (trace.tasks.end_ns <= end + CLOCK_NS) & (rank.launch_ns < start)
-    rows = np.flatnonzero(inside)
-    return (int(rows[trace.tasks.end_ns[rows].argmax()]),) if len(rows) else ()
+        return (source,) if end_ns[source] <= until_ns else ()
+    rows = np.flatnonzero((end_ns > start_ns) & (end_ns <= until_ns) & (rank.launch_ns < start_ns))
+    return (int(rows[end_ns[rows].argmax()]),) if len(rows) else ()
 
 
 class Wake(Struct, frozen=True):
