@@ -154,7 +154,7 @@ class DragonflyPlus(Dragonfly):
     Links: NPU up, NPU down, leaf to spine by group, spine to leaf, group to group.
     """
 
-    detours = Fabric.detours
+    routes, detours = Fabric.routes, Fabric.detours
     symmetries = frozenset({Symmetry.TURNS})
     description = "`groups` of `routers` leaves and as many spines, every two groups linked by `global_links`"
     routings = ("minimal",)
@@ -184,10 +184,6 @@ class DragonflyPlus(Dragonfly):
         group, place = np.divmod(switches, self.routers)
         found: IntArray = self.npus + (2 * group + level) * self.routers + place
         return found
-
-    def routes(self, src: IntArray, dst: IntArray) -> Routes:
-        """Shortest."""
-        return Routes.of_table(self.paths.table(src, dst))
 
     def devices(self) -> tuple[str, ...]:
         """Leaves and spines of each group."""

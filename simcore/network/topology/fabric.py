@@ -78,9 +78,9 @@ class Fabric(ABC):
         """Roughly how many links there are, without making them."""
         return 2 * self.npus
 
-    @abstractmethod
     def routes(self, src: IntArray, dst: IntArray) -> Routes:
-        """The links that messages from `src` to `dst` take; none from an NPU to itself."""
+        """The links that messages from `src` to `dst` take, none from an NPU to itself; by default of `paths`."""
+        return Routes.of_table(self.paths.table(src, dst))
 
     def detours(self, src: int, dst: int, most: int) -> list[tuple[int, ...]]:
         """Longer ways, at most so many: over third NPUs, or where switches pass on over theirs."""

@@ -13,7 +13,7 @@ import numpy as np
 from simcore.documents import Node, location_of, read, read_text
 from simcore.errors import InputError, Location, Problems, closest
 from simcore.markup import is_markup
-from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
+from simcore.network.topology.fabric import Fabric, FloatArray, IntArray
 from simcore.network.topology.model import Dimension, Edge, Graph, assemble
 from simcore.network.topology.nccl import read_nccl
 from simcore.network.topology.paths import ShortestPaths
@@ -78,10 +78,6 @@ class GraphFabric(Fabric):
     def latencies(self) -> FloatArray:
         """As given."""
         return np.array(self.graph.latency_ns, np.float64)
-
-    def routes(self, src: IntArray, dst: IntArray) -> Routes:
-        """The path of fewest links."""
-        return Routes.of_table(self.paths.table(src, dst))
 
     def bisection_bytes_per_s(self) -> float:
         """As `bisection_how` says: of two halves exactly what they can send each other, switches on whichever side."""
