@@ -40,15 +40,13 @@ class Along(Struct, frozen=True):
 
     def on(self, places: Places, by: Places) -> Places:
         """As of `Moves`."""
-        return self._moved(places, by, 1)
+        there = coordinates(places, self.sides) + coordinates(by, self.sides)
+        return self.ids(there)  # type: ignore[return-value]  # a number where those are numbers
 
     def back(self, places: Places, by: Places) -> Places:
         """As of `Moves`."""
-        return self._moved(places, by, -1)
-
-    def _moved(self, places: Places, by: Places, way: int) -> Places:
-        there = coordinates(places, self.sides) + way * coordinates(by, self.sides)
-        return self.ids(there)  # type: ignore[return-value]  # a number where those are numbers
+        there = coordinates(places, self.sides) - coordinates(by, self.sides)
+        return self.ids(there)  # type: ignore[return-value]  # as above
 
 
 def moves_of(fabric: Fabric, cut: Sequence[int]) -> Moves:
