@@ -168,13 +168,9 @@ class FoldedLinks(LinkGraph):
 
     def _of_kept(self, columns: Sequence[FloatArray]) -> FloatArray:
         """Of the representatives; one column per dimension, for the links of one group."""
-        places = (self.kept - axis.links_before for axis in self.axes)
-        own = (
-            column[at[(at >= 0) & (at < axis.groups * axis.links)] % axis.links]
-            for axis, column, at in zip(self.axes, columns, places, strict=True)
-            if axis.links
-        )
-        return np.concatenate([np.zeros(0), *own])
+        own = np.split(self.kept, np.searchsorted(self.kept, [axis.links_before for axis in self.axes[1:]]))
+        each = zip(self.axes, columns, own, strict=True)
+        return np.concatenate([column[(at - axis.links_before) % max(axis.links, 1)] for axis, column, at in each])
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """The representatives of the links of one message; one link may occur several times."""
