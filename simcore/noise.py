@@ -89,10 +89,14 @@ QUIET = Noise()
 def _mixed(word: Words) -> Words:
     """A hash of 64-bit words."""
     with np.errstate(over="ignore"):
-        word = word + GOLDEN
-        word = (word ^ word >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-        word = (word ^ word >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-        return word ^ word >> np.uint64(31)
+        return finalised(word + GOLDEN)
+
+
+def finalised(word: Words) -> Words:
+    """Words whose bits all depend on all bits of these: SplitMix64's finaliser."""
+    word = (word ^ word >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ word >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return word ^ word >> np.uint64(31)
 
 
 def _share(word: Words) -> Floats:

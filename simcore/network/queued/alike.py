@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.network.topology.fabric import IntArray
-from simcore.network.topology.hashes import finalised
+from simcore.noise import GOLDEN, finalised
 
 
 class Alike(NamedTuple):
@@ -72,7 +72,7 @@ _NONE = np.zeros(1, np.uint64)
 
 def mixed(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.uint64]:
     """A word of two, such that sums of words that differ differ, too."""
-    return finalised(one.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + other.astype(np.uint64))
+    return finalised(one.astype(np.uint64) * GOLDEN + other.astype(np.uint64))
 
 
 def _kinds(words: NDArray[np.uint64]) -> IntArray:
