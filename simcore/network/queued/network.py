@@ -266,15 +266,12 @@ class Queued(QueuedNetwork):
             columns = zip(path.links, left, route, rows, path.steps_ns, strict=True)
             first = self._tables.add("hops", *(Hop(*hop) for hop in columns))
             before, behind = in_common(among)
-            soonest_ns = min((self._latency_ns(way) for way in among), default=0)
+            paths = (self._along(self.links.instead_of(way)) for way in among)
+            soonest_ns = min((sum(each.steps_ns) for each in paths), default=0)
             longer_bytes = (sum(path.steps_ns) - soonest_ns) * path.rates[0] * 1e-9
             row = Way(first, len(route), back_ns, before, len(route) - behind, longer_bytes)
             found = self._ways[route, len(among)] = self._tables.add("ways", row)
         return found
-
-    def _latency_ns(self, route: Links) -> int:
-        """Of a way's links."""
-        return sum(self._along(self.links.instead_of(route)).steps_ns)
 
     def _choose(self, pair: int, turn: int, now_ns: int) -> int:
         """The way of a segment through several dimensions."""

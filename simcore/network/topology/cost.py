@@ -236,15 +236,10 @@ def _sold(
 ) -> Iterator[Item]:
     """So many parts made of one model, and the cables inside them."""
     made = _bought(part, model, count, ports)
-    usd, watts = made.boxes * _usd(model, level), made.boxes * model.watts
+    usd, watts = made.boxes * (model.usd + model.usd_per_m * level.length_m), made.boxes * model.watts
     yield Item(index, level.name, part, made.boxes, model.ports, model.rate_bytes_per_s, usd, watts)
     if made.cables:
         yield from _items(index, level, prices, "link", made.cables, {model.rate_bytes_per_s: 1})
-
-
-def _usd(model: Model, level: Level) -> float:
-    """Of one."""
-    return model.usd + model.usd_per_m * level.length_m
 
 
 def _bought(part: str, model: Model, count: int, ports: dict[float, int]) -> Clos:
