@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from simcore.model.shape import Model
     from simcore.workload.chakra.builder import GraphBuilder
 
+Source = tuple[Workload | GraphSet, str]
+"""A workload that has been read, and the SHA-256 of its file."""
 NATIVE = "native"
 SPECIFICATION_SUFFIXES = {".yaml", ".yml"}
 STANDARD_INPUT = "-"
@@ -108,7 +110,7 @@ def load_workload(
     asked = RunOptions.of({"dialect": dialect, "comm_groups": comm_groups})
     if idle := [*_idle(asked, None, ROWS if _has_rows(path) else TRACES)]:
         raise InputError.at(str(path), idle[0])
-    return _read_workload(path, npus or count_ranks(path), asked).content
+    return _read_workload(path, npus or count_ranks(path), asked)[0]
 
 
 def predict(
@@ -280,7 +282,7 @@ def play(
     if isinstance(workload, Workload):
         workload.check()
     if isinstance(workload, Workload | GraphSet):
-        return _run(_Source(workload, ""), "", machine, place, str(system or ""), rules, asked)
+        return _run((workload, ""), "", machine, place, str(system or ""), rules, asked)
     found = _find_workload(str(workload))
     if _is_wafer(found):
         return _run_wafer(found, (str(workload), place, str(system or "")), machine, rules, asked)
@@ -316,34 +318,35 @@ def path_of(role: str, value: object, expected: str = "a name or a path") -> str
 
 
 def _run(
-    source: _Source, workload: str, machine: Topology, place: str, system: str, rules: Profile, asked: RunOptions
+    source: Source, workload: str, machine: Topology, place: str, system: str, rules: Profile, asked: RunOptions
 ) -> Report:
     """A text workload or traces, played."""
+    content, digest = source
     noise = noise_of(asked.seed, asked.jitter, asked.runs, rules)
     faults = parse_faults(asked.fault, LinkGraph(machine)) if asked.fault else ()
     machine = replace(machine, faults=faults, noise=noise)
-    rows, mode = source.content if isinstance(source.content, Workload) else None, network_of(asked.network, rules)
+    rows, mode = content if isinstance(content, Workload) else None, network_of(asked.network, rules)
     factors = straggler_factors(asked.straggler, machine, rows.parallelism if rows else None)
     settings = replace(settings_of(asked, mode, factors), noise=noise)
-    _check_length(asked.iterations, source.content)
+    _check_length(asked.iterations, content)
     given = config.read(system) if system else None
     memory = read_remote(asked.remote_memory) if asked.remote_memory else None
 
     def played(built: Topology, chosen: Settings, model: Profile = rules) -> Timeline:
-        preset = _with_preset(given, asked.npu, source, model, built)
-        return simulate(source.content, built, preset, model, chosen, memory)
+        preset = _with_preset(given, asked.npu, content, model, built)
+        return simulate(content, built, preset, model, chosen, memory)
 
     with _counted(workload or "workload"):
         timeline = played(machine, settings)
         draws = [replace(noise, seed=noise.seed + number) for number in range(1, asked.runs)]
         others = [played(replace(machine, noise=draw), replace(settings, noise=draw)).time_ns for draw in draws]
-    inputs = [Input("workload", workload, source.sha256)] if workload else []
+    inputs = [Input("workload", workload, digest)] if workload else []
     inputs += [Input("topology", place, sha256(*machine.files))] if machine.path else []
     schedules = given.schedules() if given else []
     named = [("system", system), ("comm-groups", asked.comm_groups), ("remote-memory", asked.remote_memory)]
     named += [(f"schedule {Path(found.location.file).name}", found.location.file) for found in schedules]
     inputs += [Input(role, path, sha256(path)) for role, path in named if path]
-    warnings = (*source.content.warnings, *cautions(source.content, rules, settings, given), *timeline.notes)
+    warnings = (*content.warnings, *cautions(content, rules, settings, given), *timeline.notes)
     warnings += (*_idle(asked, given, ROWS if rows else TRACES), *machine.notes())
     warnings += tuple(dict.fromkeys(found.note for found in schedules if found.note))
     if rows and rows.parallelism.all_gpus not in (0, machine.npus):
@@ -435,10 +438,10 @@ def _refuse_native(explain_profile: bool, rules: Profile) -> None:
 
 
 def _with_preset(
-    system: config.SystemConfig | None, npu: str, source: _Source, rules: Profile, machine: Topology
+    system: config.SystemConfig | None, npu: str, workload: Workload | GraphSet, rules: Profile, machine: Topology
 ) -> config.SystemConfig | None:
     """The system settings; an accelerator's name is short for a roofline of its rates."""
-    if not npu or isinstance(source.content, Workload):
+    if not npu or isinstance(workload, Workload):
         return system
     from simcore.compute.accelerators import accelerator
 
@@ -492,27 +495,19 @@ def _run_wafer(path: Path, given: tuple[str, str, str], machine: Topology, rules
     return Report(timeline, "native", mode, tuple(inputs), warnings, helps=helps, options=told(asked))
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A workload that has been read, and the SHA-256 of its file."""
-
-    content: Workload | GraphSet
-    sha256: str
-
-
 def _find_workload(name: str) -> Path:
     """The path meant by --workload: standard input, a set's prefix, a file, or a shipped example."""
     return Path(name) if name == STANDARD_INPUT else library.resolve(name, "workloads")
 
 
-def _read_workload(path: Path, npus: int, asked: RunOptions) -> _Source:
+def _read_workload(path: Path, npus: int, asked: RunOptions) -> Source:
     if _has_rows(path):
-        return _Source(*_read_rows(path, cast("Dialect | None", asked.dialect), asked.npu))
+        return _read_rows(path, cast("Dialect | None", asked.dialect), asked.npu)
     from simcore.workload.chakra.groups import of_set
     from simcore.workload.chakra.reader import read_graphs
 
     graphs = read_graphs(str(path), npus, of_set(str(path), npus, asked.comm_groups))
-    return _Source(graphs, sha256(*(graph.path for graph in graphs.graphs)))
+    return graphs, sha256(*(graph.path for graph in graphs.graphs))
 
 
 def _has_rows(path: Path) -> bool:
