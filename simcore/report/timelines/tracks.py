@@ -19,15 +19,12 @@ from simcore.timeline.events import COMPUTE_STREAM, Curve, EventKind, EventTable
 
 Ints = NDArray[np.int64]
 
-_Families = dict[str, tuple[str, tuple[EventKind, ...]]]  # family -> (title, the kinds of events on it)
-
-# From top to bottom, above and below the communication in the dimensions
-_ABOVE: _Families = {
+# From top to bottom: family -> (title, the kinds of events on it); each dimension has a title of its own
+_FAMILIES = {
     "compute": ("compute", (EventKind.COMPUTE,)),
     "host": ("host", (EventKind.CPU,)),
     "wait": ("waiting", (EventKind.WAIT,)),
-}
-_BELOW: _Families = {
+    "dimension": ("", (EventKind.CHUNK,)),
     "message": ("messages", (EventKind.SEND, EventKind.RECV)),
     "memory": ("memory", (EventKind.MEMORY,)),
     "collective": ("collectives", (EventKind.COLLECTIVE,)),
@@ -72,24 +69,22 @@ def lay_out(timeline: Timeline, view: View) -> list[Track]:
 
 def _groups(timeline: Timeline, events: EventTable, of_class: Ints) -> Iterator[tuple[str, str, int, Ints]]:
     """The rows of one class by what they show: (family, title, dimension, rows)."""
-    kind = events.kind[of_class]
     for stream in np.unique(events.stream[of_class]).tolist() if timeline.streams else ():
         rows = of_class[events.stream[of_class] == stream]
         usual = EventKind(int(np.bincount(events.kind[rows]).argmax()))
         yield _OF_STREAMS.get(usual, "compute"), timeline.streams[stream], -1, rows
     if timeline.streams:
         return
-    for family, (title, kinds) in _ABOVE.items():
-        yield family, title, -1, of_class[np.isin(kind, kinds)]
-    chunks = of_class[kind == EventKind.CHUNK]
-    stream = events.stream[chunks]
-    for each in np.unique(stream).tolist():
-        dim = each - COMPUTE_STREAM - 1
-        known = 0 <= dim < len(timeline.dims)
-        title = f"dim {dim}" + (": {} of {}".format(*timeline.dims[dim]) if known else "")
-        yield "dimension", title, dim, chunks[stream == each]
-    for family, (title, kinds) in _BELOW.items():
-        yield family, title, -1, of_class[np.isin(kind, kinds)]
+    for family, (title, kinds) in _FAMILIES.items():
+        rows = of_class[np.isin(events.kind[of_class], kinds)]
+        if title:
+            yield family, title, -1, rows
+            continue
+        for each in np.unique(events.stream[rows]).tolist():
+            dim = each - COMPUTE_STREAM - 1
+            known = 0 <= dim < len(timeline.dims)
+            named = f"dim {dim}" + (": {} of {}".format(*timeline.dims[dim]) if known else "")
+            yield family, named, dim, rows[events.stream[rows] == each]
 
 
 def lanes(start_ns: Ints, end_ns: Ints) -> Ints:
