@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -61,7 +61,36 @@ class JobsReport:
 
     def render(self) -> str:
         """What people read: jobs, then shared links, then placements."""
-        return _text(self.runs, self.trials, self.report.network)
+        runs, rows = self.runs, []
+        for outcome in runs.outcomes:
+            worst = max(outcome.lost_to_ns.items(), key=lambda item: item[1], default=("", 0))
+            times = [time_ns // outcome.repeats for time_ns in (outcome.alone_ns, outcome.together_ns)]
+            blamed = f"{worst[0]} {format_ns(worst[1] // outcome.repeats)}" if worst[1] > 0 else "-"
+            where = format_ranks(sorted(outcome.npus))
+            rows.append((outcome.name, where, outcome.start_ns, *times, outcome.slowdown, blamed))
+        figures = ("start_ns", "step_alone_ns", "together_ns", ("slowdown", "slowdown", ".3f"))
+        shown = columns("job", "NPUs", *figures, "most lost to")
+        last = max(runs.outcomes, key=lambda outcome: outcome.slowdown)
+        lost = f"{last.name} loses most, it takes {last.slowdown - 1:.1%} longer than alone"
+        lost = lost if last.slowdown > 1 else "none takes longer than alone"
+        done = f"NPUs {'are' if len(runs.jobs) > 1 else 'is'} done after {format_ns(runs.together.time_ns)}"
+        jobs = f"{len(runs.jobs)} jobs" if len(runs.jobs) > 1 else "A job"
+        parts = [f"{jobs} on {runs.topology.npus} {done}: {lost}."]
+        parts.append(f"Network {self.report.network}; fairness {runs.fairness:.3f} (Jain).\n")
+        parts.append(Table("", shown, rows).text(120) + "\n")
+        repeats = {outcome.name: outcome.repeats for outcome in runs.outcomes}
+        shared = [
+            (f"{link.src} -> {link.dst}", job, size, link.gain_ns[job] // repeats[job])
+            for link in runs.shared_links
+            for job, size in link.size_bytes.items()
+        ]
+        if shared:
+            told = columns("shared link", "job", ("bytes", "carried"), ("gain_ns", "a wider link saves"))
+            parts.append(Table("", told, shared).text(120))
+        for trial in self.trials:
+            how = {"random": f"random (seed {trial.seed})", "given": "as given"}.get(trial.rule, trial.rule)
+            parts.append(f"placed {how}: the worst job takes {trial.worst:.3f} times its least")
+        return "\n".join(parts)
 
 
 def run_jobs(
@@ -159,36 +188,3 @@ def _row(outcome: JobOutcome) -> JobRow:
     steps = {"alone_step_ns": outcome.alone_ns // outcome.repeats, "step_ns": outcome.together_ns // outcome.repeats}
     told = {"npus": format_ranks(sorted(outcome.npus)), "slowdown": outcome.slowdown}
     return cast(JobRow, asdict(outcome) | steps | told)
-
-
-def _text(runs: JobRuns, trials: Sequence[Trial], network: str) -> str:
-    rows = []
-    for outcome in runs.outcomes:
-        worst = max(outcome.lost_to_ns.items(), key=lambda item: item[1], default=("", 0))
-        times = [time_ns // outcome.repeats for time_ns in (outcome.alone_ns, outcome.together_ns)]
-        blamed = f"{worst[0]} {format_ns(worst[1] // outcome.repeats)}" if worst[1] > 0 else "-"
-        where = format_ranks(sorted(outcome.npus))
-        rows.append((outcome.name, where, outcome.start_ns, *times, outcome.slowdown, blamed))
-    figures = ("start_ns", "step_alone_ns", "together_ns", ("slowdown", "slowdown", ".3f"))
-    shown = columns("job", "NPUs", *figures, "most lost to")
-    last = max(runs.outcomes, key=lambda outcome: outcome.slowdown)
-    lost = f"{last.name} loses most, it takes {last.slowdown - 1:.1%} longer than alone"
-    lost = lost if last.slowdown > 1 else "none takes longer than alone"
-    done = f"NPUs {'are' if len(runs.jobs) > 1 else 'is'} done after {format_ns(runs.together.time_ns)}"
-    jobs = f"{len(runs.jobs)} jobs" if len(runs.jobs) > 1 else "A job"
-    parts = [f"{jobs} on {runs.topology.npus} {done}: {lost}."]
-    parts.append(f"Network {network}; fairness {runs.fairness:.3f} (Jain).\n")
-    parts.append(Table("", shown, rows).text(120) + "\n")
-    repeats = {outcome.name: outcome.repeats for outcome in runs.outcomes}
-    shared = [
-        (f"{link.src} -> {link.dst}", job, size, link.gain_ns[job] // repeats[job])
-        for link in runs.shared_links
-        for job, size in link.size_bytes.items()
-    ]
-    if shared:
-        told = columns("shared link", "job", ("bytes", "carried"), ("gain_ns", "a wider link saves"))
-        parts.append(Table("", told, shared).text(120))
-    for trial in trials:
-        how = {"random": f"random (seed {trial.seed})", "given": "as given"}.get(trial.rule, trial.rule)
-        parts.append(f"placed {how}: the worst job takes {trial.worst:.3f} times its least")
-    return "\n".join(parts)
