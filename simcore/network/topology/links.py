@@ -209,11 +209,6 @@ class LinkGraph:
             self._routes[pair] = tuple(links[offsets[index] : offsets[index + 1]])
         return routes
 
-    def tree(self, src: int, dst: IntArray) -> IntArray:
-        """The links that a multicast from `src` to all of `dst` uses, each once: the union of the routes."""
-        dst = np.asarray(dst, np.int64)
-        return np.unique(self.routes(np.full(len(dst), src), dst).links)
-
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Of every node."""
