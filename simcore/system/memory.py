@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
@@ -225,8 +225,7 @@ class Packets:
 
     def __init__(self, env: Environment, timers: TimersOfNpus, costs: BusCosts):
         self._env, self._timers, self._costs = env, timers, costs
-        self._known: dict[StreamPhase, list[tuple[Route, int]]] = {}
-        self._buses: dict[int, MemoryBus] = {}
+        self._packets, self._bus = cache(packets), cache(self._new_bus)
         self.touched: Touched = _nobody
 
     def pay(self, npu: int, phase: StreamPhase, plan: Plan, reduction_ns: Callable[[int], int]) -> Pay:
@@ -234,16 +233,15 @@ class Packets:
         carry = partial(self._carry, npu, reduction_ns)
         if plan.transfers:
             return _of_transfers(plan, carry)
-        if phase not in self._known:
-            self._known[phase] = packets(phase.lane.algorithm.name, phase.kind, plan)
-        known = self._known[phase]
+        known = self._packets(phase.lane.algorithm.name, phase.kind, plan)
         return lambda number, reduce_bytes, credit: carry(*known[number], credit)
 
     def _carry(self, npu: int, reduction_ns: Callable[[int], int], route: Route, size_bytes: int, credit: Done) -> None:
-        if npu not in self._buses:
-            self._buses[npu] = MemoryBus(self._env, self._timers[npu], self._costs, self.touched)
         then = partial(self._timers[npu].after, reduction_ns(size_bytes), credit) if route.reduced else credit
-        self._buses[npu].carry(route, size_bytes, then)
+        self._bus(npu).carry(route, size_bytes, then)
+
+    def _new_bus(self, npu: int) -> MemoryBus:
+        return MemoryBus(self._env, self._timers[npu], self._costs, self.touched)
 
 
 def _of_transfers(plan: Plan, carry: Carry) -> Pay:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import chain, combinations
 from typing import Any, cast
 
@@ -244,8 +244,7 @@ class CongestionFree(Network):
     """A network on which every message takes the time that `delay(src, dst, size_bytes)` says, for columns of ends."""
 
     def __init__(self, env: Environment, delay: Delay):
-        self._env, self._delay = env, delay
-        self._known: dict[tuple[int, int, int], int] = {}
+        self._env, self._delay, self.time_ns = env, delay, cache(self._time_ns)
         self._free_ns: dict[tuple[Any, int, int], int] = {}
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Callable[[], None]) -> None:
@@ -259,12 +258,10 @@ class CongestionFree(Network):
         self._free_ns[pair] = start_ns + time_ns - self.time_ns(src, dst, 0)
         after(self._env, start_ns - now_ns + time_ns, deliver)
 
-    def time_ns(self, src: int, dst: int, size_bytes: int) -> int:
+    def _time_ns(self, src: int, dst: int, size_bytes: int) -> int:
         """How long a message takes."""
-        ends = (src, dst, size_bytes)
-        if ends not in self._known:
-            self._known[ends] = self._delay(np.array([src]), np.array([dst]), size_bytes)[0].item()
-        return self._known[ends]
+        time_ns: int = self._delay(np.array([src]), np.array([dst]), size_bytes)[0].item()
+        return time_ns
 
     def table(self) -> None:
         """Links are not modelled."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -173,7 +173,7 @@ class Place:
         self.starting: dict[tuple[object, int, StreamPhase], Starting] = {}
         self.begun: dict[tuple[Any, ...], list[int]] = {}
         self.seating: dict[tuple[StreamPhase, tuple[int, ...]], list[Together]] = {}
-        self._groups: dict[GroupDim, tuple[list[IntArray], dict[int, list[tuple[int, int]]]]] = {}
+        self._table = cache(self._find)
 
     def meeting(self, flight: Flight) -> list[Flight]:
         """What is on its way on links of a flight that begins."""
@@ -216,12 +216,6 @@ class Place:
     def seats(self, dim: GroupDim, npu_class: int) -> list[tuple[int, int]]:
         """Group and position of every NPU of a class."""
         return self._table(dim)[1][npu_class]
-
-    def _table(self, dim: GroupDim) -> tuple[list[IntArray], dict[int, list[tuple[int, int]]]]:
-        found = self._groups.get(dim)
-        if found is None:
-            found = self._groups[dim] = self._find(dim)
-        return found
 
     def _find(self, dim: GroupDim) -> tuple[list[IntArray], dict[int, list[tuple[int, int]]]]:
         part = self.site.part

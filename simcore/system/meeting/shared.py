@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from operator import or_
 from typing import Any
 
@@ -92,8 +92,7 @@ class Shared(Transport):
         """Nobody is there yet."""
         self._env, self._timers, self._running = env, Timers(env), Running(self._layouts)
         self._places: dict[tuple[int, int], Place] = {}
-        self._place_of: dict[tuple[int, GroupDim], Place] = {}
-        self._ways: dict[tuple[int, int, int], Way] = {}
+        self._place, self._way = cache(self._find_place), cache(self._find_way)
         self._flight_of: dict[int, tuple[Flight, int]] = {}
         self._beginning: dict[Place, None] = {}
         self._messages: list[tuple[Way, MessageFlight]] = []
@@ -126,9 +125,7 @@ class Shared(Transport):
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a message between two NPUs."""
-        way = self._ways.get((src, dst, size_bytes))
-        if way is None:
-            way = self._ways[src, dst, size_bytes] = self._way(src, dst, size_bytes)
+        way = self._way(src, dst, size_bytes)
         begun, now_ns = way.place.begun.setdefault(way.kind, []), int(self._env.now)
         flight = MessageFlight(way.bits, now_ns, LAST, lambda _: deliver(), begun, kind=way.kind, tag=key[0])
         self._messages.append((way, flight))
@@ -418,13 +415,10 @@ class Shared(Transport):
             found = self._laid[key] = self._layouts.of(place.shape, plan, members, costs)
         return found
 
-    def _place(self, npu_class: int, dim: GroupDim) -> Place:
-        found = self._place_of.get((npu_class, dim))
-        if found is None:
-            parts = enumerate(site.part for site in self._sites)
-            number = next(number for number, part in parts if part.first <= dim.index <= part.last)
-            found = self._place_of[npu_class, dim] = self._place_at(number, self._base(number, npu_class))
-        return found
+    def _find_place(self, npu_class: int, dim: GroupDim) -> Place:
+        parts = enumerate(site.part for site in self._sites)
+        number = next(number for number, part in parts if part.first <= dim.index <= part.last)
+        return self._place_at(number, self._base(number, npu_class))
 
     def _base(self, number: int, npu_class: int) -> int:
         """The first NPU of the place of a class that is played: one for all of the same classes, whoever is where."""
@@ -516,7 +510,7 @@ class Shared(Transport):
         flight.instances, flight.open = [instance], 1
         self._flight_of[instance] = (flight, 0)
 
-    def _way(self, src: int, dst: int, size_bytes: int) -> Way:
+    def _find_way(self, src: int, dst: int, size_bytes: int) -> Way:
         """Where a message goes."""
         number = next(n for n, site in enumerate(self._sites) if site.part.base(src) == site.part.base(dst))
         part = self._sites[number].part
