@@ -107,12 +107,11 @@ class Together(Struct, eq=False):
 
 
 class PhaseFlight(Flight, kw_only=True):
-    """A phase of groups of a place, number `at` of its chunk; `told` says how many exits there were."""
+    """A phase of groups of a place; `told` says how many exits there were."""
 
     together: Together
     there: Mapping[int, Stream]
     done: Done
-    at: int
     told: int = 0
 
     @property
@@ -124,9 +123,8 @@ class PhaseFlight(Flight, kw_only=True):
     def of(together: Together, begin_ns: int, order: int, there: Mapping[int, Stream], done: Done) -> PhaseFlight:
         """One that begins."""
         leave = partial(tell, together, there, done)
-        at = next(iter(there.values())).at
         flight = together.bits, begin_ns, order, leave, together.begun
-        return PhaseFlight(*flight, together=together, there=there, done=done, at=at)
+        return PhaseFlight(*flight, together=together, there=there, done=done)
 
 
 class MessageFlight(Flight, kw_only=True):
@@ -161,7 +159,8 @@ class Place:
     """One copy of a part of the network: who is there, in which groups, and what is on its way.
 
     `begun` lists when each kind of phase (of groups) or message (of ends and bytes) began alone. `lives` have played
-    what cannot be alone, where columns do not, the last one as long as `live` gives it.
+    what cannot be alone, where columns do not, the last one as long as `live` gives it. `starting` are the chunks of
+    the classes that begin a phase in this instant, and who is told of their ends, by chunk, number of phase and phase.
     """
 
     def __init__(self, site: Site, base: int, shape: Shape, shift: int, class_of: IntArray):
@@ -170,7 +169,7 @@ class Place:
         self.flights: list[Flight] = []
         self._live: Live | None = None
         self.lives: list[Live] = []
-        self.starting: dict[tuple[object, int, StreamPhase], Starting] = {}
+        self.starting: dict[tuple[tuple[str, int], int, StreamPhase], tuple[dict[int, Stream], Done]] = {}
         self.begun: dict[tuple[Any, ...], list[int]] = {}
         self.seating: dict[tuple[StreamPhase, tuple[int, ...]], list[Together]] = {}
         self._table = cache(self._find)
@@ -238,14 +237,6 @@ class Place:
                 if seat not in taken[-1:]:
                     taken.append(seat)
         return groups, seats
-
-
-class Starting(Struct, eq=False):
-    """A phase that begins at this instant: the chunks of the classes of NPUs that are in it."""
-
-    phase: StreamPhase
-    done: Done
-    there: dict[int, Stream] = field(default_factory=dict)
 
 
 def tell(together: Together, there: Mapping[int, Stream], done: Done, seat: Seat) -> None:

@@ -34,7 +34,6 @@ from simcore.system.meeting.flights import (
     Place,
     Seat,
     Site,
-    Starting,
     Taken,
     Together,
     Way,
@@ -113,15 +112,11 @@ class Shared(Transport):
     def start(self, streams: Mapping[int, Stream], done: Done) -> None:
         """Begin a phase; it is known at the end of this instant who else does."""
         npu_class, stream = next(iter(streams.items()))
-        phase = stream.phase
-        place = self._place(npu_class, phase.lane.dim)
-        key = (stream.key, stream.at, phase)
-        starting = place.starting.get(key)
-        if starting is None:
-            starting = place.starting[key] = Starting(phase, done)
-            self._beginning[place] = None
-            self._settle_later()
-        starting.there.update(streams)
+        place = self._place(npu_class, stream.phase.lane.dim)
+        there, _ = place.starting.setdefault((stream.key, stream.at, stream.phase), ({}, done))
+        there.update(streams)
+        self._beginning[place] = None
+        self._settle_later()
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a message between two NPUs."""
@@ -176,7 +171,7 @@ class Shared(Transport):
         places: dict[Place, list[int]] = {}
         for npu_class in classes:
             places.setdefault(self._place(npu_class, stream.phase.lane.dim), []).append(npu_class)
-        order, now_ns = self._order((stream.key, stream.at)), int(self._env.now)
+        order, now_ns = self._order(stream.key, stream.at), int(self._env.now)
         for place, own in places.items():
             for together in self._seated(place, stream.phase, tuple(sorted(own))):
                 exits = [exit_ns for exit_ns, _ in self._exits(place, together) or ()]
@@ -269,10 +264,9 @@ class Shared(Transport):
         places, self._beginning = self._beginning, {}
         for place in places:
             begins, place.starting = place.starting, {}
-            for key, starting in begins.items():
-                order, there, done = self._order(key[:2]), starting.there, starting.done
-                for together in self._seated(place, starting.phase, tuple(sorted(there))):
-                    yield place, PhaseFlight.of(together, now_ns, order, there, done)
+            for (key, at, phase), (there, done) in begins.items():
+                for together in self._seated(place, phase, tuple(sorted(there))):
+                    yield place, PhaseFlight.of(together, now_ns, self._order(key, at), there, done)
 
     def _begin(self, place: Place, flight: PhaseFlight) -> None:
         exits = None if self._meets(place, flight) else self._exits(place, flight.together)
@@ -489,10 +483,10 @@ class Shared(Transport):
             found = self._bits[key] = link_bits(place.shape, self._phases.network, *ends)
         return found
 
-    def _order(self, key: tuple[Any, int]) -> int:
+    def _order(self, chunk: tuple[str, int], at: int) -> int:
         """A number that orders phases as (name of the communicator, number of the chunk, phase) do."""
-        (name, number), at = key
-        return int((self._rank_of[name] << 46) + (number << 6) + at)
+        name, number = chunk
+        return (self._rank_of[name] << 46) + (number << 6) + at
 
     def _send(self, way: Way, flight: MessageFlight) -> None:
         """A message of no phase is always played, where messages are; others that use its links are, too."""
