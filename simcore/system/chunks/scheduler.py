@@ -190,21 +190,16 @@ class Scheduler:
 
     def _complete(self, dataset: Dataset) -> None:
         """All chunks are there: after the update delay the collective is done."""
-        dataset.order = self._order
         update_ns = dataset.request.update_ns
-        if update_ns:
-            if self.in_turn:
-                self.in_turn.after(self.env, update_ns, self._order, partial(self._finish_in, dataset))
-            else:
-                after(self.env, update_ns, partial(self._finish, dataset))
+        if not update_ns:
+            self._finish(dataset, self._order)
+        elif self.in_turn:
+            self.in_turn.after(self.env, update_ns, self._order, partial(self._finish, dataset))
         else:
-            self._finish(dataset)
+            after(self.env, update_ns, partial(self._finish, dataset, self._order))
 
-    def _finish_in(self, dataset: Dataset, order: Turns) -> None:
+    def _finish(self, dataset: Dataset, order: Turns) -> None:
         dataset.order = order
-        self._finish(dataset)
-
-    def _finish(self, dataset: Dataset) -> None:
         row = self.collective(dataset.request, int(dataset.issue_ns), int(self.env.now), dataset.iteration)
         self.events.append(row)
         self.close(dataset)
@@ -358,13 +353,13 @@ class Gang:
     def enter(self, npu_class: int, streams: Iterable[Stream]) -> None:
         """Offer chunks to their groups."""
         for stream in streams:
-            self._offer(npu_class, stream, self._at(npu_class, stream.phase)[0])
+            self._offer(npu_class, stream)
 
     def move(self, npu_class: int, stream: Stream) -> None:
         """Make room, and offer the chunk to its next group."""
         self.leave(npu_class, stream)
         stream.advance()
-        self._offer(npu_class, stream, self._at(npu_class, stream.phase)[0])
+        self._offer(npu_class, stream)
 
     def leave(self, npu_class: int, stream: Stream) -> None:
         """Make room."""
@@ -392,12 +387,10 @@ class Gang:
                 room.lines.append(line)
         return line, self._rooms[npu_class, phase.queue]
 
-    def _offer(self, npu_class: int, stream: Stream, line: _Line) -> None:
+    def _offer(self, npu_class: int, stream: Stream) -> None:
         """A class has a chunk ready for its phase; the last of its group completes it."""
-        key = (stream.key, stream.at)
-        there = line.there.get(key)
-        if there is None:
-            there = line.there[key] = {}
+        line, key = self._at(npu_class, stream.phase)[0], (stream.key, stream.at)
+        there = line.there.setdefault(key, {})
         there[npu_class] = stream
         if len(there) == len(line.rooms):
             del line.there[key]
