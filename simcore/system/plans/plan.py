@@ -207,11 +207,7 @@ class Plan:
     @cached_property
     def before(self) -> tuple[tuple[int, ...], ...]:
         """For every transfer, those that wait for it."""
-        found: list[list[int]] = [[] for _ in self.transfers]
-        for index, sources in enumerate(self.after):
-            for source in sources:
-                found[source].append(index)
-        return tuple(map(tuple, found))
+        return _turned(self.after, len(self.transfers))
 
     @cached_property
     def _asked_after(self) -> tuple[int, ...]:
@@ -236,18 +232,12 @@ class Plan:
     @cached_property
     def sends(self) -> tuple[tuple[int, ...], ...]:
         """The transfers that each rank sends, in order."""
-        return self._by_rank([entry.src for entry in self.transfers])
+        return _turned(((entry.src,) for entry in self.transfers), self.size)
 
     @cached_property
     def receives(self) -> tuple[tuple[int, ...], ...]:
         """The transfers that each rank receives, in order."""
-        return self._by_rank([entry.dst for entry in self.transfers])
-
-    def _by_rank(self, ranks: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        found: list[list[int]] = [[] for _ in range(self.size)]
-        for index, rank in enumerate(ranks):
-            found[rank].append(index)
-        return tuple(map(tuple, found))
+        return _turned(((entry.dst,) for entry in self.transfers), self.size)
 
     def __str__(self) -> str:
         if self.rounds:
@@ -258,3 +248,12 @@ class Plan:
             )
         steps = groupby(self.transfers, key=attrgetter("step"))
         return "\n".join(f"{step}: {'  '.join(map(str, entries))}" for step, entries in steps)
+
+
+def _turned(rows: Iterable[Iterable[int]], count: int) -> tuple[tuple[int, ...], ...]:
+    """For each of so many numbers, the places of the rows that it is in, in order."""
+    found: list[list[int]] = [[] for _ in range(count)]
+    for place, numbers in enumerate(rows):
+        for number in numbers:
+            found[number].append(place)
+    return tuple(map(tuple, found))
