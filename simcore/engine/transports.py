@@ -36,7 +36,7 @@ from simcore.system.meeting.flights import Site
 from simcore.system.meeting.shared import Shared
 from simcore.system.messages.in_order import InOrder
 from simcore.system.plans.maker import Costs, Plans
-from simcore.system.plans.plan import Plan
+from simcore.system.plans.plan import Plan, Switch
 from simcore.system.streams import Lane, StreamPhase
 from simcore.system.transport import CongestionFree, Measured, Played, SolvedOrPlayed, Transport, in_equal_nodes
 from simcore.workload.model import CollectiveKind
@@ -93,8 +93,8 @@ class Choice:
         given_ns, usual_ns = system.endpoint_delay_ns, profile.system(setup.topology).endpoint_delay_ns
         self._scales = bool(given_ns)  # ASTRA-sim leaves the delay that it takes without the key as it is
         endpoint_ns = (usual_ns or 0) if given_ns is None else profile.scale(given_ns, settings.injection_scale)
-        switch = {key: getattr(system, key) for key in ("switch_latency_ns", "switch_bytes_per_s")}
-        options, group_ns = replace(profile.plan_options, **switch), profile.graph.group_endpoint_ns
+        switch = Switch(system.switch_latency_ns, system.switch_bytes_per_s)
+        options, group_ns = replace(profile.plan_options, switch=switch), profile.graph.group_endpoint_ns
         reduction = profile.reduction(system)
         return Costs(endpoint_ns, reduction, options, group_ns, settings.rendezvous, system.bus, self._links)
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from simcore.errors import Location
 from simcore.network.topology.moves import Moves
 from simcore.registry import Registry
-from simcore.system.plans.plan import Plan
+from simcore.system.plans.plan import Plan, Switch
 from simcore.system.plans.schedule import Schedule
 from simcore.workload.model import CollectiveKind
 
@@ -38,7 +38,7 @@ class PlanOptions:
     `mirrored`: which of two trees. `root`: the rank that a rooted collective starts from or ends at. `wires` tells the
     neighbours in the group and what is between them, to algorithms that are `network_aware`. `own`: the moves of a
     network that is no ring, for those that send each share straight to its receiver (`Plan`).
-    `switch_latency_ns`, `switch_bytes_per_s`: of reductions in a switch (0: as fast as the bytes come).
+    `switch`: the one that reduces, where an algorithm is `in_switch`.
     """
 
     window: int = 0
@@ -49,8 +49,7 @@ class PlanOptions:
     root: int = 0
     wires: Callable[[], Sequence[Wire]] | None = None
     own: Moves | None = None
-    switch_latency_ns: int = 0
-    switch_bytes_per_s: float = 0.0
+    switch: Switch = field(default_factory=Switch)
 
 
 Maker = Callable[[CollectiveKind, int, int, PlanOptions], Plan]

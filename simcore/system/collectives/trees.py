@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from simcore.system.collectives.registry import PlanOptions, collective, native
-from simcore.system.plans.plan import Plan, Round, Switch, Transfer, backwards
+from simcore.system.plans.plan import Plan, Round, Transfer, backwards
 from simcore.workload.model import ROOTED, CollectiveKind
 
 MOST_TRANSFERS = 1 << 18
@@ -147,8 +147,7 @@ def in_network(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOp
     2 link latencies + the switch's + S / bandwidth, for any n; needs a Switch dimension.
     Every link carries S up and S down, where a ring's carry 2(n-1)/n S.
     """
-    switch = Switch(options.switch_latency_ns, options.switch_bytes_per_s)
-    return Plan(size, ((Round(1, data_bytes), 1),), switch=switch)
+    return Plan(size, ((Round(1, data_bytes), 1),), switch=options.switch)
 
 
 @native("multicast", CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST, in_network=True)
