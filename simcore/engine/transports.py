@@ -279,7 +279,6 @@ class Traffic:
     """
 
     def __init__(self, setup: Setup, costs: Costs, *, ties_turn: bool):
-        self.lanes: list[Lane] = []
         self._ties_turn = ties_turn
         self._may: dict[GroupDim, frozenset[Symmetry]] = {}  # the symmetries of the plans of a dimension
         self.playable, self.far, self._costs, self._dims = True, list[GroupDim](), costs, setup.dims
@@ -287,7 +286,6 @@ class Traffic:
         for kind, lanes in setup.lanes.items():
             for lane in (lane for lane in lanes if lane.dim.size > 1):
                 plans, dim = [*_samples(kind, lane, costs)], lane.dim
-                self.lanes.append(lane)
                 self._plans.append((kind, lane))
                 own = (plan.symmetries if plan else ASYMMETRIC for plan in plans)
                 self._may[dim] = self._may.get(dim, frozenset()).union(*own)
@@ -297,13 +295,16 @@ class Traffic:
 
     def used(self, part: Part) -> set[GroupDim]:
         """The groups that are in a part."""
-        return {lane.dim for lane in self.lanes if part.first <= lane.dim.index <= part.last}
+        return {dim for dim in self._may if part.first <= dim.index <= part.last}
+
+    def spans(self, links: LinkGraph) -> bool:
+        """Whether some groups take in several dimensions."""
+        dims = links.topology.dims
+        return any(not isinstance(dim, LogicalDim) or dim.size > dims[dim.index].npus for dim in self._may)
 
     def looks_alike(self, links: LinkGraph) -> bool:
         """Whether all NPUs may change places, with the groups of all dimensions."""
-        if any(_spans(lane.dim, links) for lane in self.lanes):
-            return False
-        return all(self.one_for_all(part, self._dims) for part in parts(links, ()))
+        return not self.spans(links) and all(self.one_for_all(part, self._dims) for part in parts(links, ()))
 
     def one_for_all(self, part: Part, dims: Iterable[LogicalDim], *, whole: bool = True) -> bool:
         """Whether all NPUs of a place may change places, groups and all; those of a stage where not the `whole`."""
@@ -375,7 +376,7 @@ def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> list[Site]:
     """The parts of the network on which phases are timed one by one: look at the machine and at what is sent there."""
     count, crossed = len(setup.topology.dims), _crossed(setup)
     together = [crossed] if crossed else []
-    together += [(0, count - 1) for lane in traffic.lanes if _spans(lane.dim, links)]
+    together += [(0, count - 1)] if traffic.spans(links) else []
     exclusive = setup.settings.queues_per_dim == 1 and setup.system.active_chunks_per_dimension == 1
     sites = []
     for part in parts(links, together):
@@ -407,11 +408,6 @@ def _apart(dim: GroupDim, other: GroupDim) -> bool:
     if not (isinstance(dim, LogicalDim) and isinstance(other, LogicalDim)):
         return False
     return dim.stride * dim.size <= other.stride or other.stride * other.size <= dim.stride
-
-
-def _spans(dim: GroupDim, links: LinkGraph) -> bool:
-    """Whether a group takes in several dimensions."""
-    return not isinstance(dim, LogicalDim) or dim.size > links.topology.dims[dim.index].npus
 
 
 def _crossed(setup: Setup) -> tuple[int, int] | None:
