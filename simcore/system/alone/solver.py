@@ -103,12 +103,9 @@ class Idle:
         """When the last bytes arrive of what is sent at `ready_ns`."""
         return ready_ns + self._delay_ns
 
-    def moved_on(self, by_ns: int) -> bool:
-        """Whether the last round left everything as it found it, but for so much time."""
+    def skip(self, by_ns: int, count: int) -> bool:
+        """Pass over so many rounds, if the last left everything as it found it but for so much time; whether it did."""
         return True
-
-    def skip(self, by_ns: int) -> None:
-        """Pass over rounds that take so long together."""
 
 
 class _Hop(Struct, frozen=True, eq=False):
@@ -165,14 +162,14 @@ class _Crossing:
             )
         return tail_ns
 
-    def moved_on(self, by_ns: int) -> bool:
-        """As `Idle.moved_on`."""
-        return bool((self._links.free_ns[self._used] == self._before_ns + by_ns).all())
-
-    def skip(self, by_ns: int) -> None:
+    def skip(self, by_ns: int, count: int) -> bool:
         """As `Idle.skip`."""
-        self._links.free_ns[self._used] += by_ns
-        self._links.came_ns[self._used] += by_ns
+        links, used = self._links, self._used
+        moved_on = bool((links.free_ns[used] == self._before_ns + by_ns).all())
+        if moved_on:
+            links.free_ns[used] += count * by_ns
+            links.came_ns[used] += count * by_ns
+        return moved_on
 
 
 def rounds(
@@ -194,8 +191,7 @@ def rounds(
             before_ns, ready_ns = ready_ns, np.maximum(tail_ns[source], ready_ns) + cost_ns
             left -= 1
             by_ns = ready_ns[0] - before_ns[0]
-            if left and ready_ns.dtype == np.int64 and (ready_ns - before_ns == by_ns).all() and way.moved_on(by_ns):
-                way.skip(left * by_ns)
+            if left and ready_ns.dtype == np.int64 and (ready_ns - before_ns == by_ns).all() and way.skip(by_ns, left):
                 ready_ns, left = ready_ns + left * by_ns, 0
     return ready_ns
 
