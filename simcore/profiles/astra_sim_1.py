@@ -82,7 +82,7 @@ ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
         endless=EVERYBODY,
         reduction=reduction,
         queue_choice=in_halves,
-        plan_options=PlanOptions(alternate_reductions=True, late_reductions=True),
+        plan_options=PlanOptions(astra_reductions=True),
         # Options are single precision, the product double, and truncated.
         scale=lambda value, factor: int(value * float(np.float32(factor))),
         system=rings,

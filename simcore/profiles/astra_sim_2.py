@@ -89,7 +89,7 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
         endless=(CollectiveKind.ALL_GATHER,),
         reduction=reduction,
         queue_choice=queue_choice,
-        plan_options=PlanOptions(alternate_reductions=True, late_reductions=True),
+        plan_options=PlanOptions(astra_reductions=True),
         scale=lambda value, factor: int(value * factor),
         system=rings,
         dimension_bandwidth=dimension_bandwidth,

@@ -71,7 +71,7 @@ def test_the_bus_reduces_the_packets_that_the_plan_reduces(algorithm, kind, leve
         return
     window = data.draw(st.integers(0, 5))
     size_bytes = data.draw(st.integers(100_000, 200_000))
-    options = PlanOptions(window, alternate_reductions=True, late_reductions=True)
+    options = PlanOptions(window, astra_reductions=True)
     plan = algorithms.get(algorithm)(kind, 1 << levels, size_bytes, options)
     reduced = [size if route.reduced else 0 for route, size in packets(algorithm, kind, plan)]
     assert reduced == [0] * plan.window + [entry.reduce_bytes for entry in plan.expanded]

@@ -32,8 +32,8 @@ class Wire(Struct, frozen=True):
 class PlanOptions:
     """How a plan is made: `window` of messages in flight (0 = all), and which reductions are charged.
 
-    `alternate_reductions`: a windowed direct collective charges every other batch of receives (ASTRA-sim).
-    `late_reductions`: halving-doubling charges the size of the next message, none after the last (ASTRA-sim).
+    `astra_reductions`: as ASTRA-sim does, a windowed direct collective charges every other batch of receives, and
+    halving-doubling the size of the next message, none after the last.
     `local_group`: a communicator group's ring charges batches of (n-1) * window (ASTRA-sim 2.x).
     `mirrored`: which of two trees. `root`: the rank that a rooted collective starts from or ends at. `wires` tells the
     neighbours in the group and what is between them, to algorithms that are `network_aware`. `own`: the moves of a
@@ -42,8 +42,7 @@ class PlanOptions:
     """
 
     window: int = 0
-    alternate_reductions: bool = False
-    late_reductions: bool = False
+    astra_reductions: bool = False
     local_group: bool = False
     mirrored: bool = False
     root: int = 0

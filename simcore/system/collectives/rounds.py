@@ -101,7 +101,7 @@ def _reductions(kind: CollectiveKind, count: int, window: int, size: int, option
     """
     if kind not in {ALL_REDUCE, REDUCE_SCATTER}:
         return [False] * count
-    if not options.alternate_reductions:
+    if not options.astra_reductions:
         return [index < size - 1 for index in range(count)]
     batch = (size - 1) * window if options.local_group else window
     free, charged, not_this_time = [False] * window, [True] * batch, [kind == REDUCE_SCATTER] * batch
@@ -123,11 +123,11 @@ def halving_doubling(kind: CollectiveKind, size: int, data_bytes: int, options: 
     halving = [(1 << level, data_bytes >> (level + 1)) for level in levels]
     doubling = [(size >> (level + 1), data_bytes << level) for level in levels]
     back = halving[::-1]
-    if options.late_reductions:  # ASTRA-sim halves the last size once more, truncated, and doubles it every time
+    if options.astra_reductions:  # ASTRA-sim halves the last size once more, truncated, and doubles it every time
         back = [(hop, halving[-1][1] // 2 << doublings) for doublings, (hop, _) in enumerate(back, 1)]
     messages = {REDUCE_SCATTER: halving, ALL_GATHER: doubling, ALL_REDUCE: halving + back}[kind]
     charges = [sent for _, sent in halving] if kind != ALL_GATHER else []
-    if options.late_reductions:
+    if options.astra_reductions:
         charges = charges[1:]
     charges += [0] * (len(messages) - len(charges))
     rounds = (Round(hop, sent, charge) for (hop, sent), charge in zip(messages, charges, strict=True))
