@@ -477,26 +477,17 @@ class ChunkQueue(Struct):
         return None
 
 
-def _first(waiting: Sequence[Stream], stays_behind: Callable[[Stream], bool]) -> int:
-    """Position of the first chunk that stays behind the new one."""
-    return next((index for index, other in enumerate(waiting) if stays_behind(other)), len(waiting))
+def before(stays_behind: Callable[[Stream, Stream], bool]) -> Insertion:
+    """Before the first chunk that waits of which a rule says that it stays behind the new one."""
+
+    def position(queue: ChunkQueue, new: Stream) -> int:
+        waiting = queue.waiting
+        return next((index for index, other in enumerate(waiting) if stays_behind(other, new)), len(waiting))
+
+    return position
 
 
-def by_priority(queue: ChunkQueue, new: Stream) -> int:
-    """Higher priority first, equal ones in order of arrival."""
-    return _first(queue.waiting, lambda other: other.priority < new.priority)
-
-
-def smallest_first(queue: ChunkQueue, new: Stream) -> int:
-    """Smaller phases first; a chunk with one more phase behind this one goes last."""
-    if new.remaining == 1:
-        return len(queue.waiting)
-    return _first(queue.waiting, lambda other: other.phase.largest_bytes >= new.phase.largest_bytes)
-
-
-def fewest_phases_first(queue: ChunkQueue, new: Stream) -> int:
-    """Chunks with fewer phases left first."""
-    return _first(queue.waiting, lambda other: other.remaining >= new.remaining)
+by_priority = before(lambda other, new: other.priority < new.priority)
 
 
 def alternate(queue: ChunkQueue, new: Stream) -> int:
@@ -514,8 +505,9 @@ def alternate(queue: ChunkQueue, new: Stream) -> int:
 
 INSERTION: dict[str, Insertion] = {
     "FIFO": by_priority,
-    "SCF": smallest_first,
-    "lessRemainingPhaseFirst": fewest_phases_first,
+    # A chunk with one more phase behind this one goes last.
+    "SCF": before(lambda other, new: new.remaining != 1 and other.phase.largest_bytes >= new.phase.largest_bytes),
+    "lessRemainingPhaseFirst": before(lambda other, new: other.remaining >= new.remaining),
     "RG": alternate,
 }
 
