@@ -33,24 +33,20 @@ class InTurn:
         self._noted = deque[tuple[Turns, Callable[..., IntArray | None], Turns, tuple[object, ...]]]()
         self._asked_ns: dict[float, float] = {}  # when NPUs asked for what they do at a time
 
-    def later(self, now_ns: float, time_ns: float, order: Turns) -> None:
-        """NPUs ask for something to do later, in an order, or in that of what they do then already."""
-        self._asked_ns.setdefault(time_ns, now_ns)
-        self._note(self._later, order, time_ns)
-
     def now(self, time_ns: float, order: Turns) -> Turns:
         """The order of NPUs in what they do at a time, that of `order` if nothing is known of it."""
         self._asked_ns.pop(time_ns, None)
         return self._note(self._now, order, time_ns)
 
     def ahead(self, env: Environment, delay_ns: int, order: Turns) -> None:
-        """NPUs ask for what they do next before chunks begin."""
-        self.later(env.now, env.now + delay_ns, order)
+        """NPUs ask for what they do later, before chunks begin: in an order, or in that of what they do then."""
+        self._asked_ns.setdefault(env.now + delay_ns, env.now)
+        self._note(self._later, order, env.now + delay_ns)
 
     def after(self, env: Environment, delay_ns: int, order: Turns, then: Callable[[Turns], object]) -> None:
         """NPUs do something later; what follows is told in which order."""
         time_ns = env.now + delay_ns
-        self.later(env.now, time_ns, order)
+        self.ahead(env, delay_ns, order)
         after(env, delay_ns, lambda: then(self.now(time_ns, order)))
 
     def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: Turns) -> None:
