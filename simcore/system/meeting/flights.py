@@ -171,7 +171,6 @@ class Place:
         self.lives: list[Live] = []
         self.starting: dict[tuple[tuple[str, int], int, StreamPhase], tuple[dict[int, Stream], Done]] = {}
         self.begun: dict[tuple[Any, ...], list[int]] = {}
-        self.seating: dict[tuple[StreamPhase, tuple[int, ...]], list[Together]] = {}
         self._table = cache(self._find)
 
     def meeting(self, flight: Flight) -> list[Flight]:

@@ -92,6 +92,7 @@ class Shared(Transport):
         self._env, self._timers, self._running = env, Timers(env), Running(self._layouts)
         self._places: dict[tuple[int, int], Place] = {}
         self._place, self._way = cache(self._find_place), cache(self._find_way)
+        self._seated = cache(self._find_seats)
         self._flight_of: dict[int, tuple[Flight, int]] = {}
         self._beginning: dict[Place, None] = {}
         self._messages: list[tuple[Way, MessageFlight]] = []
@@ -278,22 +279,19 @@ class Shared(Transport):
             self._leaves_at_once |= not exit_ns
             self._timers.after(exit_ns, partial(self._through, flight, classes))
 
-    def _seated(self, place: Place, phase: StreamPhase, classes: tuple[int, ...]) -> list[Together]:
+    def _find_seats(self, place: Place, phase: StreamPhase, classes: tuple[int, ...]) -> list[Together]:
         """Which groups begin when some classes do, and where in them each class is."""
-        found = place.seating.get((phase, classes))
-        if found is None:
-            own = [place.seats(phase.lane.dim, npu_class) for npu_class in classes]
-            begun = tuple(sorted({group for seats in own for group, _ in seats}))
-            found = []
-            for groups in self._together(place, phase, begun):
-                where = {group: index for index, group in enumerate(groups)}
-                seats: dict[Seat, list[int]] = {}
-                for npu_class, ((group, position), *_) in zip(classes, own, strict=True):
-                    if group in where:
-                        seats.setdefault((where[group], position), []).append(npu_class)
-                begins = place.begun.setdefault((phase, groups), [])
-                found.append(Together(phase, groups, self._links_of(place, phase, groups), seats, begins))
-            place.seating[phase, classes] = found
+        own = [place.seats(phase.lane.dim, npu_class) for npu_class in classes]
+        begun = tuple(sorted({group for seats in own for group, _ in seats}))
+        found = []
+        for groups in self._together(place, phase, begun):
+            where = {group: index for index, group in enumerate(groups)}
+            seats: dict[Seat, list[int]] = {}
+            for npu_class, ((group, position), *_) in zip(classes, own, strict=True):
+                if group in where:
+                    seats.setdefault((where[group], position), []).append(npu_class)
+            begins = place.begun.setdefault((phase, groups), [])
+            found.append(Together(phase, groups, self._links_of(place, phase, groups), seats, begins))
         return found
 
     def _exits(self, place: Place, together: Together) -> list[tuple[int, list[int]]] | None:
