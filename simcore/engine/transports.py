@@ -91,7 +91,7 @@ class Choice:
         """What ranks pay beside the network."""
         setup, profile, system, settings = self._setup, self._setup.profile, self._setup.system, self._setup.settings
         given_ns, usual_ns = system.endpoint_delay_ns, profile.system(setup.topology).endpoint_delay_ns
-        self._scales = bool(given_ns)  # ASTRA-sim leaves the delay that it takes without the key as it is
+        # ASTRA-sim leaves the delay that it takes without the key as it is.
         endpoint_ns = (usual_ns or 0) if given_ns is None else profile.scale(given_ns, settings.injection_scale)
         switch = Switch(system.switch_latency_ns, system.switch_bytes_per_s)
         options, group_ns = replace(profile.plan_options, switch=switch), profile.graph.group_endpoint_ns
@@ -182,7 +182,7 @@ class Choice:
             return (IDLE_PORTS,)
         follows = self._setup.profile.rules  # those of another program
         stops = follows and not self._costs.endpoint_ns and not self._costs.bus
-        idle = self._setup.settings.injection_scale != 1 and not self._scales
+        idle = self._setup.settings.injection_scale != 1 and not self._setup.system.endpoint_delay_ns
         pairs = any(dim.kind == "Ring" and dim.npus == 2 for dim in self._setup.topology.dims)
         doubles = pairs and self._network and self._network.by_event
         told = {NO_ENDPOINT: stops, PAIR: doubles, NO_DELAY: idle}

@@ -22,13 +22,11 @@ from msgspec.structs import replace
 from simcore import documents
 from simcore.errors import Problems
 from simcore.network.instant import DECISION, Environment, Timers, TimersOfNpus, after
-from simcore.system.plans.automaton import Pay
+from simcore.system.plans.automaton import After, Done, Pay
 from simcore.system.plans.plan import Plan
 from simcore.system.streams import StreamPhase
 from simcore.workload.model import CollectiveKind
 
-Done = Callable[[], None]
-After = Callable[[int, Done], None]
 INNER_NS_PER_BYTE = 0.0038  # of the second bus, behind the NPU's end of the first
 MAX_IN_A_ROW = 8  # transfers one end sends before the other gets its turn
 REDUCED_BYTES, REDUCTION_SETUP_NS = 100, 50

@@ -162,7 +162,6 @@ class _OwnSteps(Steps):
         self._doubts = doubts
 
     def after(self, delay_ns: int, callback: Call) -> None:
-        """As of `Timers`."""
         if self._env.now + delay_ns not in self._due:
             self._doubts.come(delay_ns, _ITSELF)
         self._doubts.ask(delay_ns)
