@@ -254,7 +254,7 @@ def _columns(workload: Workload, profile: Profile) -> Iterator[Column]:
 def _used(columns: Sequence[Column], setup: Setup) -> dict[CollectiveKind, tuple[Lane, ...]]:
     """Only the lanes that the workload's collectives take: no other can meet or differ."""
     used: dict[CollectiveKind, frozenset[int]] = {}
-    for kind, group in {(kind, group) for *_, kind, group in columns}:
+    for *_, kind, group in columns:  # which collective comes first, no hash decides
         used[kind] = used.get(kind, frozenset()) | setup.groups[group]
     return {
         kind: tuple(lane for lane in setup.lanes[kind] if lane.position in own or lane.algorithm.whole_machine)

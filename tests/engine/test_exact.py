@@ -1,6 +1,7 @@
 """`exact="messages"`: the run that plays every message of every NPU, and what it refuses because it could not."""
 
 from dataclasses import replace
+from itertools import permutations
 from unittest import mock
 
 import pytest
@@ -99,6 +100,17 @@ def test_what_has_no_messages_of_its_own_is_refused(options, system, place, said
     (problem,) = refused.value.problems
     assert str(problem.location).endswith(place)
     assert said in problem.message
+
+
+@pytest.mark.parametrize("kinds", [*permutations(["ALLGATHER", "ALLREDUCE", "ALLTOALL"])], ids="-".join)
+def test_what_is_refused_is_the_first_of_the_workload(kinds, tmp_path):
+    rows = [f"{kind} -1 0 NONE 0 0 NONE 0 0 {kind} 65536 1\n" for kind in kinds]
+    (tmp_path / "w.txt").write_text(f"MICRO\n{len(rows)}\n{''.join(rows)}")
+    system = system_file(tmp_path, "collectives: nccl\nnccl-fabric: dgx-a100\n")
+    with pytest.raises(InputError) as refused:
+        simcore.run(str(tmp_path / "w.txt"), "ring8", system, rendezvous=True)
+    said = refused.value.problems[0].message.replace("_", "")
+    assert said == f"the {kinds[0].lower()} by nccl cannot wait for its receivers to ask"
 
 
 def test_what_nobody_sends_in_a_dimension_of_one_npu_is_not_refused(tmp_path):
