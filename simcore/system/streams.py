@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -183,9 +183,9 @@ class Stream:
 
 
 class LonePhase(Struct, eq=False):
-    """A phase that is played by itself, as the only one of a chunk."""
+    """A phase that is played by itself, as the only one of a chunk: all that `Played` asks of a `Stream`."""
 
-    key: Hashable
+    key: Any
     phase: StreamPhase
     at: int = 0
 

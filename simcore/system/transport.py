@@ -28,7 +28,7 @@ from simcore.system.messages.point_to_point import RENDEZVOUS_BYTES, Pairs
 from simcore.system.plans.automaton import Pay, Player, at_endpoint, automata
 from simcore.system.plans.maker import Costs, Plans, uneven
 from simcore.system.plans.plan import Plan, Switch
-from simcore.system.streams import Stream, StreamPhase
+from simcore.system.streams import LonePhase, Stream, StreamPhase
 from simcore.timeline.events import CircuitRun, LinkTable
 from simcore.units import format_bytes, whole_ns
 from simcore.workload.model import CollectiveKind
@@ -48,14 +48,15 @@ Exits = dict[int, float]
 class Transport(ABC):
     """What says when NPUs leave phases; `ranks[c]` are the NPUs of class c, `timers` those of the NPUs.
 
-    Where messages are sent, a `network` takes them.
+    Where messages are sent, a `network` takes them. `parts` are the transports that do the work.
     """
 
     _network: Network | None = None
+    parts: Sequence[Transport]
 
     def __init__(self, env: Environment, ranks: Sequence[Sequence[int]], costs: Costs):
         self._env, self._ranks, self._costs = env, ranks, costs
-        self.plans, self.timers = Plans(costs), TimersOfNpus(partial(Timers, env))
+        self.plans, self.timers, self.parts = Plans(costs), TimersOfNpus(partial(Timers, env)), [self]
 
     @abstractmethod
     def start(self, streams: Mapping[int, Stream], done: Done) -> None:
@@ -67,7 +68,8 @@ class Transport(ABC):
 
     def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
         """What one NPU sends in a phase."""
-        return self.plans.bytes_of(phase, int(self._ranks[npu_class][0]))
+        npu = int(self._ranks[npu_class][0])
+        return self.plans.of(phase, npu).bytes_of(phase.lane.dim.position(npu))
 
     def links(self) -> LinkTable | None:
         """What every link carried, where links are modelled."""
@@ -80,11 +82,6 @@ class Transport(ABC):
     def stuck(self) -> list[str]:
         """What of the network waits for each other, when nothing moves any more."""
         return self._network.stuck() if self._network else []
-
-    @property
-    def parts(self) -> Sequence[Transport]:
-        """The transports that do the work."""
-        return [self]
 
     def told(self) -> CircuitRun | None:
         """Which circuits were in place when, where some are switched."""
@@ -339,12 +336,12 @@ class Played(Transport):
         """Deliver a point-to-point message; at one time it goes behind the collectives'."""
         self._network.send(src, dst, size_bytes, (LAST, key[0]), deliver)
 
-    def start(self, streams: Mapping[int, Stream], done: Done) -> None:
+    def start(self, streams: Mapping[int, Stream | LonePhase], done: Callable[[Any], None]) -> None:
         """Begin a phase on some NPUs; messages that came before it are waiting."""
         for npu_class, stream in streams.items():
             self._start(npu_class, stream, done)
 
-    def _start(self, npu_class: int, stream: Stream, done: Done) -> None:
+    def _start(self, npu_class: int, stream: Stream | LonePhase, done: Callable[[Any], None]) -> None:
         npu, phase, dim = self._ranks[npu_class][0], stream.phase, stream.phase.lane.dim
         plan = self.plans.of(phase, npu)
         members, plays = self._members(dim, npu)
@@ -380,7 +377,7 @@ class Played(Transport):
             return self._packets.pay(npu, phase, seat.plan, costs.reduction_ns)
         return at_endpoint(self.timers[npu].after, costs.endpoint_ns, costs.reduction_ns)
 
-    def _leave(self, stream: Stream, leave: Callable[[], None]) -> None:
+    def _leave(self, stream: Stream | LonePhase, leave: Callable[[], None]) -> None:
         """Go on, alone or when everybody is through."""
         if not self._barrier:
             leave()

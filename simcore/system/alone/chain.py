@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 from msgspec import structs
@@ -20,9 +19,8 @@ from simcore.system.groups import Communicator
 from simcore.system.messages.layouts import Layouts, Running, Shape
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
-from simcore.system.streams import Dataset, Request, Stream, StreamPhase
+from simcore.system.streams import LonePhase, StreamPhase
 from simcore.system.transport import Played
-from simcore.workload.model import CollectiveKind
 
 _Begin = Callable[[Environment, LinkNetwork, list[list[int]]], None]
 """Begins what is played; it notes there when each of each group is through."""
@@ -103,24 +101,22 @@ class Phases:
         self, shape: Shape, phase: StreamPhase, plans: Sequence[Plan], groups: Sequence[IntArray], costs: Costs
     ) -> PhaseTimes | None:
         """Message by message, in an environment of its own."""
-        nobody_else: Any = 0  # is before it
         players = shape.players(groups[0])
 
         def begin(env: Environment, network: LinkNetwork, exits_ns: list[list[int]]) -> None:
             ranks = [group[own::players].tolist() for group in groups for own in range(players)]
             transport = Played(env, ranks, network, costs)
 
-            def leave(index: int, position: int, _: Stream) -> None:
+            def leave(index: int, position: int, _: LonePhase) -> None:
                 exits_ns[index][position] = int(env.now)
 
             for index, (plan, members) in enumerate(zip(plans, groups, strict=True)):
                 ids = members.tolist()
                 here = structs.replace(phase, lane=structs.replace(phase.lane, dim=Communicator(tuple(ids))))
                 transport.plans.know(here, ids[0], plan)
-                dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (here.lane,), 0))
                 for position in range(players):
-                    stream = Stream(nobody_else, dataset, (here,))
-                    transport.start({index * players + position: stream}, partial(leave, index, position))
+                    lone = LonePhase(0, here)  # nobody else is before it
+                    transport.start({index * players + position: lone}, partial(leave, index, position))
 
         times = self._told(shape, [players] * len(groups), begin)
         return times and structs.replace(times, exits_ns=of_all(times.exits_ns, groups))

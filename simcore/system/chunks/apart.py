@@ -59,7 +59,7 @@ class Apart(Transport):
         return Gathering(len(self._npus), then)
 
     def _begin(self, npu: int, lone: LonePhase, through: Gathering) -> None:
-        self._played.start({npu: lone}, partial(through.come, npu))  # type: ignore[dict-item]  # all that it asks for
+        self._played.start({npu: lone}, partial(through.come, npu))
 
     def _later(self, npu: int, delay_ns: int, there: Gathering) -> None:
         self.timers[npu].after(delay_ns, partial(there.come, npu))

@@ -36,8 +36,7 @@ class Switched(Transport):
         circuits: Circuits,
     ):
         super().__init__(env, ranks, transports[0].plans.costs)
-        self._transports = transports
-        self._topology, self._circuits = topology, circuits
+        self.parts, self._topology, self._circuits = transports, topology, circuits
         self.names = (topology.name, *(other.name for other in circuits.others))
         self._switched = circuits.switched(topology)
         self._known: dict[tuple[StreamPhase, CollectiveKind], int | None] = {}
@@ -52,14 +51,14 @@ class Switched(Transport):
         npu_class, stream = next(iter(streams.items()))
         wanted = self._configuration(stream.phase, stream.dataset.request.kind, self._ranks[npu_class][0])
         if wanted is None:
-            self._transports[0].start(streams, done)
+            self.parts[0].start(streams, done)
         else:
-            begin = partial(self._transports[wanted].start, streams, partial(self._over, done))
+            begin = partial(self.parts[wanted].start, streams, partial(self._over, done))
             self._ask(wanted, len(streams), begin)
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a message between two NPUs, over the topology's own circuits where it crosses them."""
-        send = partial(self._transports[0].carry, src, dst, size_bytes, key)
+        send = partial(self.parts[0].carry, src, dst, size_bytes, key)
         if self._crossed([src, dst]) & self._switched:
             self._ask(0, 1, partial(send, partial(self._over, deliver)))
         else:
@@ -67,11 +66,11 @@ class Switched(Transport):
 
     def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
         """What one NPU sends in a phase."""
-        return self._transports[self._first[phase]].bytes_sent(npu_class, phase)
+        return self.parts[self._first[phase]].bytes_sent(npu_class, phase)
 
     def links(self) -> LinkTable | None:
         """What every link of every configuration carried."""
-        own, *others = (transport.links() for transport in self._transports)
+        own, *others = (transport.links() for transport in self.parts)
         if own is None:
             return None
         tables = [(table, f" ({name})") for table, name in zip(others, self.names[1:], strict=True) if table]
@@ -81,12 +80,7 @@ class Switched(Transport):
 
     def stuck(self) -> list[str]:
         """As `Transport.stuck`, in any configuration."""
-        return [line for transport in self._transports for line in transport.stuck()]
-
-    @property
-    def parts(self) -> Sequence[Transport]:
-        """As `Transport.parts`."""
-        return self._transports
+        return [line for transport in self.parts for line in transport.stuck()]
 
     def told(self) -> CircuitRun:
         """Which circuits were in place when."""

@@ -21,7 +21,7 @@ from simcore.system.meeting.flights import Flight, MessageFlight, PhaseFlight, P
 from simcore.system.messages.layouts import Shape
 from simcore.system.plans.maker import Costs
 from simcore.system.plans.plan import Plan
-from simcore.system.streams import Stream, StreamPhase
+from simcore.system.streams import LonePhase, StreamPhase
 from simcore.system.transport import Played
 from simcore.units import format_ranks
 
@@ -209,16 +209,13 @@ class Live:
             lane = structs.replace(phase.lane, dim=Communicator(tuple(members)))
             here = self._known[phase, number] = structs.replace(phase, lane=lane)
             self._transport.plans.know(here, members[0], plan)
-        some = next(iter(flight.there.values()))
-        key: Any = flight.order  # of the chunk and its phase; a number, which columns hold
         seats = members[: self.shape.players(ids)]
         flight.open += len(seats)
         for position, npu in enumerate(seats):
-            stream = Stream(key, some.dataset, some.phases)
-            stream.phase = here
-            self._transport.start({self._class_of[npu]: stream}, partial(self._left, entry, (group, position)))
+            lone = LonePhase(flight.order, here)  # a number, which columns hold
+            self._transport.start({self._class_of[npu]: lone}, partial(self._left, entry, (group, position)))
 
-    def _left(self, entry: _Entry, seat: Seat, _: Stream | None) -> None:
+    def _left(self, entry: _Entry, seat: Seat, _: LonePhase | None) -> None:
         entry.left[seat] = int(self.env.now)
         for flight in [*entry.flights.values()]:
             flight.open -= 1

@@ -70,10 +70,6 @@ class Plans:
         """Take over a plan that was made elsewhere."""
         self._known[_key(phase, npu)] = plan
 
-    def bytes_of(self, phase: StreamPhase, npu: int) -> int:
-        """Bytes that an NPU sends in a phase."""
-        return self.of(phase, npu).bytes_of(phase.lane.dim.position(npu))
-
     def _make(self, phase: StreamPhase, npu: int) -> Plan:
         algorithm, dim = phase.lane.algorithm, phase.lane.dim
         place = algorithm.location or Location("--system")
