@@ -31,14 +31,13 @@ def all_at_once(
     """
     if costs.rendezvous or costs.bus or not all(sends_at_once(plan, costs) for plan in plans):
         return None
-    ranks = [players] * len(plans)
-    count = sum(plan.num_rounds * own for plan, own in zip(plans, ranks, strict=True))
+    count = players * sum(plan.num_rounds for plan in plans)
     check_room(count * MESSAGE_BYTES, f"the messages of a collective of {sum(map(len, groups)):,} NPUs")
-    messages = _Messages(plans, groups, ranks, costs)
+    messages = _Messages(plans, groups, players, costs)
     batch = messages.batch(links)
     if batch is None or messages.hurries(batch.arrival_ns):
         return None
-    exits = np.split(messages.exits_ns(batch.arrival_ns), np.cumsum(ranks)[:-1])
+    exits = np.split(messages.exits_ns(batch.arrival_ns), len(plans))
     full = [np.resize(own, plan.size).tolist() for own, plan in zip(exits, plans, strict=True)]
     return PhaseTimes(full, batch.size_bytes, batch.busy_ns)
 
@@ -46,18 +45,15 @@ def all_at_once(
 class _Messages:
     """Columns of messages, by round and then by source: of those that come at one time the first is served first."""
 
-    def __init__(self, plans: Sequence[Plan], groups: Sequence[IntArray], ranks: Sequence[int], costs: Costs):
-        befores = np.cumsum([0, *ranks]).tolist()
-        own = [
-            _columns(plan, members, count, before, costs)
-            for plan, members, count, before in zip(plans, groups, ranks, befores, strict=False)
-        ]
+    def __init__(self, plans: Sequence[Plan], groups: Sequence[IntArray], players: int, costs: Costs):
+        numbered = enumerate(zip(plans, groups, strict=True))
+        own = [_columns(plan, members, players, number * players, costs) for number, (plan, members) in numbered]
         columns = np.concatenate(own, axis=1)
         columns = columns[:, np.lexsort((columns[1], columns[0]))]
         self._round, self._src, self._dst, self._size, self._pay, self._sender, self._receiver, others = columns
         self._first, self._costs = others == 0, costs
-        self._to = _of_ranks(self._receiver, self._first, befores[-1])
-        self._by = _of_ranks(self._sender, ~self._first, befores[-1])
+        self._to = _of_ranks(self._receiver, self._first, players * len(plans))
+        self._by = _of_ranks(self._sender, ~self._first, players * len(plans))
         self._begin()
 
     def _begin(self) -> None:

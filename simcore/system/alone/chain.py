@@ -57,11 +57,10 @@ class Phases:
                 self._known[key] = self._stepped(shape, phase, plans, groups, costs)
             return self._known[key]
         found = None
-        if not shape.graph.timed:
-            plain, players = all(plan.plain for plan in plans), shape.players(groups[0])
-            if plain:
-                found = all_at_once(plans, groups, shape.graph, costs, players)
-            if plain and len(plans) == 1:
+        if not shape.graph.timed and all(plan.plain for plan in plans):
+            players = shape.players(groups[0])
+            found = all_at_once(plans, groups, shape.graph, costs, players)
+            if len(plans) == 1:
                 found = found or solve_alone(plans[0], groups[0], shape.graph, costs, players)
         return found or self._played(shape, plans, groups, costs)
 
