@@ -27,7 +27,7 @@ from simcore.report.model import Input, Report
 from simcore.report.table import Table, columns
 from simcore.system import config
 from simcore.units import format_ns, format_ranks
-from simcore.workload.jobs import EXPLICIT, placed, read_jobs
+from simcore.workload.jobs import placed, read_jobs
 
 TAKEN = ("network", "profile", "queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "seed",
          "straggler", "fault", "link_times")  # fmt: skip
@@ -147,7 +147,7 @@ def play_jobs(
     machine = replace(machine, faults=parse_faults(asked.fault, LinkGraph(machine)) if asked.fault else ())
     network = _meant(asked.network, file.network, partial(network_of, rules=rules)) or usual
     said = given_of(file.system)
-    given = replace(said or usual_system(machine, rules), scheduling_policy=EXPLICIT)
+    given = said or usual_system(machine, rules)
     settings = replace(settings_of(asked, network, straggler_factors(asked.straggler, machine)), fold=False)
     seed = file.seed if asked.seed is None else asked.seed
     places = placed(file.jobs, [dim.npus for dim in machine.dims], seed)

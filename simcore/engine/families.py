@@ -95,7 +95,8 @@ def programs_of(graphs: GraphSet, families: Mapping[str, Family]) -> Ints:
 def _told(graph: Graph, families: Mapping[str, Family]) -> bytes:
     """What is equal for graphs that say the same."""
     names = [families[name].name if name in families else name for name in graph.group_names]
-    content = hashlib.blake2b(repr((graph.names, [names[number] for number in graph.group.tolist()])).encode())
+    groups = [names[number] for number in graph.group.tolist()]
+    content = hashlib.blake2b(repr((graph.policy, graph.names, groups)).encode())
     for column in _TOLD:
         content.update(getattr(graph, column).tobytes())
     return content.digest()

@@ -266,8 +266,13 @@ def _program(
             kinds[row] = COMPUTE  # the peers replay what they cannot play
     durations, behind = _durations(setup, graph, factor), _in_order(graph, requests) if rules.ordered else {}
     around = slots, _dims(setup), names
-    lifo = setup.system.scheduling_policy == "LIFO"
+    lifo = _policy(graph, setup) == "LIFO"
     return GraphProgram(graph, kinds, durations, *around, requests, played, behind, lifo, rules.strict)
+
+
+def _policy(graph: Graph, setup: Setup) -> str:
+    """By which its collectives go."""
+    return graph.policy or setup.system.scheduling_policy
 
 
 def _scaled(graph: Graph, setup: Setup) -> Graph:
@@ -351,7 +356,7 @@ def _request(
     if setup.profile.graph.scales:
         sizes = [setup.profile.scale(size, setup.settings.comm_scale) for size in sizes]
     size_bytes, most_bytes = sizes if kind != CollectiveKind.BARRIER else (BARRIER_BYTES, 0)
-    priority = int(graph.priority[row]) if setup.system.scheduling_policy == "EXPLICIT" else 0
+    priority = int(graph.priority[row]) if _policy(graph, setup) == "EXPLICIT" else 0
     if group.dim:
         lanes: tuple[Lane, ...] = (_lane(setup, kind, group.dim),) if group.dim.size > 1 else ()
     else:

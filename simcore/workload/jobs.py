@@ -27,7 +27,7 @@ Program = Callable[[Path], Workload]
 Policy = Callable[[Node | None], str]
 """The entry `system` of a file of jobs, None where there is none -> the policy by which collectives are scheduled."""
 EXPLICIT = "EXPLICIT"
-"""The policy of jobs side by side: each collective has a priority, of texts that which the asked policy gives it."""
+"""The policy of loops that have become graphs: each collective has the priority which the asked policy gives it."""
 _EMPTY = GraphSet((), np.zeros(0, np.int32))
 
 
@@ -211,10 +211,7 @@ def _job(node: Node, name: str, program: Program, policy: str) -> Job:
 
 
 def _graphs(node: Node, npus: int, repeats: int, program: Program, policy: str) -> tuple[GraphSet, list[str]]:
-    """The graphs of the loop of a workload of rows, or of traces, run so many times; the files that say so.
-
-    What traces say of priorities counts under the policy `EXPLICIT` alone.
-    """
+    """The graphs of the loop of a workload of rows, or of traces, run so many times; the files that say so."""
     path = node.meant(lambda _: library.resolve(node.path(), "workloads"))
     if not library.is_program(path):
         found = node.meant(lambda _: reader.read_graphs(str(path), npus, groups.of_set(str(path), npus)))
@@ -223,14 +220,12 @@ def _graphs(node: Node, npus: int, repeats: int, program: Program, policy: str) 
                 node.problem("its collectives name dimensions of a machine of its own", "groups, or all NPUs")
         times = range(repeats - 1)  # each after all of the time before
         parts = ([graph, *(part for _ in times for part in (_gate(), graph))] for graph in found.graphs)
-        graphs = [_chain(part) for part in parts]
-        if policy != EXPLICIT:
-            graphs = [replace(graph, priority=np.zeros_like(graph.priority)) for graph in graphs]
-        return replace(found, graphs=tuple(graphs)), [graph.path for graph in found.graphs]
+        return replace(found, graphs=tuple(map(_chain, parts))), [graph.path for graph in found.graphs]
     workload = node.meant(lambda _: program(path))
     said, warnings = workload.parallelism.all_gpus, workload.warnings
     if said not in (0, npus):
         warnings += (f"the header of {path.name} says {said:,} GPUs and the job has {npus:,} NPUs: it runs on those",)
     given = "LIFO" if policy == EXPLICIT else policy  # rows have no priorities of their own
     traces = node.meant(lambda _: convert(workload, (npus,), repeats, policy=given))
-    return reader.of_ranks(traces, path.name, warnings), [str(path)]
+    made = reader.of_ranks(traces, path.name, warnings)
+    return replace(made, graphs=tuple(replace(graph, policy=EXPLICIT) for graph in made.graphs)), [str(path)]

@@ -240,7 +240,8 @@ class Graph:
     `peer` is the other rank of a send or receive. `deps[dep_offsets[i]:dep_offsets[i + 1]]` are the **rows** (not ids)
     that row i waits for. `stream` is the device stream a native run serialises kernels on, -1 = none given.
     What `delays` computes nothing: it takes as long on a slow NPU.
-    `chakra_ns` is the duration as ASTRA-sim 2.x takes it, None = as `duration_ns`.
+    `chakra_ns` is the duration as ASTRA-sim 2.x takes it, None = as `duration_ns`. `policy` is the scheduling policy by
+    which its collectives go, "" = the run's.
     """
 
     node_id: NDArray[np.int64]
@@ -263,6 +264,7 @@ class Graph:
     group_names: tuple[str, ...] = ("",)
     path: str = ""
     chakra_ns: NDArray[np.int64] | None = None
+    policy: str = ""
 
     def __len__(self) -> int:
         return len(self.node_id)

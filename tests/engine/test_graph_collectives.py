@@ -162,7 +162,7 @@ def uneven_runs(draw):
 def test_whatever_each_npu_gives_to_a_collective_it_ends(run, network):
     """Nobody has chunks of which another one knows nothing: not who gives less than chunks, nor who gives nothing."""
     usual, exact = (simulate(*run, NATIVE, Settings(network=network, exact=exact)) for exact in ("", "messages"))
-    assert usual.finish_ns == exact.finish_ns
+    assert {*usual.finish_ns} == {*exact.finish_ns}
     assert usual.time_ns > 0 or all(not graph.size_bytes.any() for graph in run[0].graphs)
 
 

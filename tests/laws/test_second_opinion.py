@@ -51,6 +51,7 @@ def test_messages_take_what_a_naive_simulator_says(case):
         endpoint_delay_ns=about["endpoint_ns"],
         active_chunks_per_dimension=about["room"],
         preferred_dataset_splits=about["splits"],
+        scheduling_policy="FIFO",
         implementations={jobs[0].kind: tuple(map(Algorithm, jobs[0].algorithms))},
     )
     topology = Topology(tuple(Dimension(dim.kind, dim.npus, dim.rate * 1e9, float(dim.latency_ns)) for dim in dims))

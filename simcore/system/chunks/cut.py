@@ -126,7 +126,8 @@ class PhaseMaker:
         own_bytes, cut_bytes, end_bytes = request.size_bytes, max(request.size_bytes, request.most_bytes), 0
         for lanes, chunk_bytes in self._chunks(request, cut_bytes):
             begin_bytes, end_bytes = end_bytes, end_bytes + chunk_bytes
-            size_bytes = own_bytes * end_bytes // cut_bytes - own_bytes * begin_bytes // cut_bytes
+            ends = [own_bytes * each // max(cut_bytes, 1) for each in (begin_bytes, end_bytes)]
+            size_bytes = ends[1] - ends[0]
             visits = [(request.kind, lane) for lane in lanes]
             if request.kind == ALL_REDUCE and self._rules.decompose:
                 inner = lanes[: len(lanes) - last]
