@@ -123,11 +123,7 @@ class PhaseMaker:
             return
         # A decomposed all-reduce all-reduces in the last dimension only, and nowhere where loads decide.
         last = 0 if self._rules.balances(request.kind) else 1
-        own_bytes, cut_bytes, end_bytes = request.size_bytes, max(request.size_bytes, request.most_bytes), 0
-        for lanes, chunk_bytes in self._chunks(request, cut_bytes):
-            begin_bytes, end_bytes = end_bytes, end_bytes + chunk_bytes
-            ends = [own_bytes * each // max(cut_bytes, 1) for each in (begin_bytes, end_bytes)]
-            size_bytes = ends[1] - ends[0]
+        for lanes, size_bytes in self._chunks(request):
             visits = [(request.kind, lane) for lane in lanes]
             if request.kind == ALL_REDUCE and self._rules.decompose:
                 inner = lanes[: len(lanes) - last]
@@ -135,7 +131,17 @@ class PhaseMaker:
                 visits = [*there, *visits[len(inner) :], *reversed(back)]
             yield self._phases(request, size_bytes, visits)
 
-    def _chunks(self, request: Request, left_bytes: int) -> Iterator[tuple[list[Lane], int]]:
+    def _chunks(self, request: Request) -> Iterator[tuple[list[Lane], int]]:
+        """As `_cut`, but that an NPU gives its share of what somebody gives who gives more."""
+        own_bytes, most_bytes, end_bytes = request.size_bytes, max(request.size_bytes, request.most_bytes), 0
+        for lanes, size_bytes in self._cut(request, most_bytes):
+            begin_bytes, end_bytes = end_bytes, end_bytes + size_bytes
+            if own_bytes == most_bytes:
+                yield lanes, size_bytes
+            else:
+                yield lanes, own_bytes * end_bytes // most_bytes - own_bytes * begin_bytes // most_bytes
+
+    def _cut(self, request: Request, left_bytes: int) -> Iterator[tuple[list[Lane], int]]:
         """The dimensions of each chunk of so many bytes, in order, and its size; the least loaded first, or in turn."""
         lanes, rules = {lane.position: lane for lane in request.lanes}, self._rules
         if not rules.balances(request.kind):
