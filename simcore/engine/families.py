@@ -65,7 +65,7 @@ def _named(names: Sequence[str]) -> str:
 def row_of(topology: Topology, ranks: Sequence[int]) -> LogicalDim | None:
     """The groups of which some ranks are one, in their order, inside a dimension; None where they are no such row."""
     index = first_apart(tuple(dim.npus for dim in topology.dims), tuple(ranks))
-    inner, stride = topology.strides[index], ranks[1] - ranks[0]
+    inner, stride = topology.strides[index], ranks[-1] - ranks[-2] if len(ranks) > 1 else 0
     if stride < inner or stride % inner or inner * topology.dims[index].npus % (stride * len(ranks)):
         return None
     dim = LogicalDim(index, len(ranks), stride)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.engine.families import Family, families_of, programs_of, rows_in
+from simcore.engine.families import Family, families_of, programs_of, row_of, rows_in
 from simcore.engine.setup import Setup, joined
 from simcore.errors import InputError, Location, Problem, Problems
 from simcore.network.instant import TimersOfNpus
@@ -75,7 +75,7 @@ class GraphCase:
         families = sorted(set(self._families.values()))
         dims = rows_in(self.setup.dims, families)
         lanes = {
-            kind: (*own, *(_lane(self.setup, kind, dim) for _, dim in families))
+            kind: (*own, *(_lane(self.setup, kind, dim, row=True) for _, dim in families))
             for kind, own in self.setup.lanes.items()
         }
         return replace(self.setup, dims=dims, lanes=lanes)
@@ -203,11 +203,15 @@ def _check_parts(graphs: GraphSet, setup: Setup) -> None:
 
 
 class _Group(NamedTuple):
-    """Who has a collective that a `name` tells: some `ranks`, none = all; `dim` where that is not the whole machine."""
+    """Who has a collective that a `name` tells: some `ranks`, none = all; `dim` where that is not the whole machine.
+
+    With `row` it is one of a dimension, natively.
+    """
 
     name: str
     ranks: Sequence[int] = ()
     dim: GroupDim | None = None
+    row: bool = False
 
 
 def _groups(graphs: GraphSet, setup: Setup, families: Mapping[str, Family]) -> dict[str, _Group]:
@@ -216,9 +220,10 @@ def _groups(graphs: GraphSet, setup: Setup, families: Mapping[str, Family]) -> d
     for name in {name for graph in graphs.graphs for name in graph.group_names}:
         ranks = graphs.groups.get(name, ())
         if name in families:
-            found[name] = _Group(families[name].name, ranks, families[name].dim)
+            found[name] = _Group(families[name].name, ranks, families[name].dim, row=True)
         elif 0 < len(ranks) < setup.topology.npus:
-            found[name] = _Group(name, ranks, Communicator(ranks, along=first_apart(_dims(setup), ranks)))
+            row = setup.profile.gang and row_of(setup.topology, ranks) is not None
+            found[name] = _Group(name, ranks, Communicator(ranks, along=first_apart(_dims(setup), ranks)), row)
         else:
             found[name] = _Group(name, ranks)
     return found
@@ -358,7 +363,7 @@ def _request(
     size_bytes, most_bytes = sizes if kind != CollectiveKind.BARRIER else (BARRIER_BYTES, 0)
     priority = int(graph.priority[row]) if _policy(graph, setup) == "EXPLICIT" else 0
     if group.dim:
-        lanes: tuple[Lane, ...] = (_lane(setup, kind, group.dim),) if group.dim.size > 1 else ()
+        lanes: tuple[Lane, ...] = (_lane(setup, kind, group.dim, row=group.row),) if group.dim.size > 1 else ()
     else:
         mask = ALL_DIMENSIONS if group.ranks else int(graph.dims[row])  # who is in a communicator, takes part
         wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(setup.topology.dims))]
@@ -370,10 +375,15 @@ def _request(
     )
 
 
-def _lane(setup: Setup, kind: CollectiveKind, dim: GroupDim) -> Lane:
-    """How a communicator of some NPUs sends a kind of collective: in the first queue that it may lie in."""
-    queue = 0 if setup.profile.graph.one_queue else min(dim.along, len(setup.lanes[kind]) - 1)
-    return Lane(queue, dim, _group_algorithm(setup, kind))
+def _lane(setup: Setup, kind: CollectiveKind, dim: GroupDim, *, row: bool) -> Lane:
+    """How a communicator of some NPUs sends a kind of collective: in the first queue that it may lie in.
+
+    A `row` of a dimension does what its dimension does.
+    """
+    lanes = setup.lanes[kind]
+    queue = 0 if setup.profile.graph.one_queue else min(dim.along, len(lanes) - 1)
+    own = (lane.algorithm for lane in lanes if lane.dim.index == dim.along and not lane.algorithm.whole_machine)
+    return Lane(queue, dim, (next(own, None) if row else None) or _group_algorithm(setup, kind))
 
 
 def _root(graph: Graph, row: int, ranks: Sequence[int]) -> int:

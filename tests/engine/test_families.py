@@ -17,6 +17,7 @@ from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import LogicalDim
+from simcore.workload.model import ROOTED, CollectiveKind, GraphSet
 from tests.runs import KINDS
 
 NATIVE = profiles.get("native")
@@ -109,6 +110,34 @@ def test_one_npu_plays_for_all_that_do_the_same_in_rows_that_are_alike(network, 
     topology = machine(("Switch", 4, 500.0), ("Switch", 8, 700.0))
     timeline = simulate(trained(4, 8, slow=slow), topology, None, NATIVE, Settings(network))
     assert len(timeline.ranks) == (classes if slow is None else 2)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CollectiveKind if kind not in ROOTED])
+@pytest.mark.parametrize("fabric", ["Ring", "Switch", "Mesh", "FullyConnected"])
+def test_communicators_that_are_a_dimension_do_what_it_does(kind, fabric):
+    """By its algorithm, also beside a communicator that is no row."""
+    topology, times = machine((fabric, 4, 100.0), ("Switch", 3, 100.0)), []
+    for others in [], [(0, 5)]:
+        made = simcore.graph(12)
+        for group in rows(12, 1, 4):
+            made.collective(str(kind), 90_000, on=group)
+        for group in others:
+            made.compute(1, on=group, depends=[made.collective("all_reduce", 1, on=group)])
+        times.append(simulate(made.graphs(), topology, None, NATIVE, Settings()))
+    named, mixed = ({npu: sent_bytes(each, npu) for npu in (1, 2)} for each in times)
+    made = simcore.graph(12)
+    made.collective(str(kind), 90_000)
+    (whole,) = made.graphs().graphs
+    along = GraphSet((replace(whole, dims=np.array([1])),), np.zeros(12, np.int32))
+    expected = simulate(along, topology, None, NATIVE, Settings())
+    assert named == mixed == {npu: sent_bytes(expected, npu) for npu in (1, 2)}
+    assert times[0].time_ns == expected.time_ns
+
+
+def sent_bytes(timeline, npu):
+    """What an NPU sends, by link."""
+    links = timeline.links
+    return sorted(size for src, size in zip(links.src, links.size_bytes.tolist(), strict=True) if src == str(npu))
 
 
 def test_rows_that_have_links_in_part_in_common_are_played_one_by_one():
