@@ -33,7 +33,7 @@ TAKEN = ("network", "profile", "queues_per_dim", "compute_scale", "comm_scale", 
          "straggler", "fault", "link_times")  # fmt: skip
 T = TypeVar("T")
 NETWORK = "fair"  # the law of links that several jobs share at once
-ONE_RING = "on several dimensions a job's collectives are one ring in the order of its ranks, and all-to-alls direct"
+ONE_RING = "on several dimensions, collectives among NPUs that are no row of one are rings, and all-to-alls direct"
 
 
 @dataclass(frozen=True, slots=True)

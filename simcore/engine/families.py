@@ -99,4 +99,5 @@ def _told(graph: Graph, families: Mapping[str, Family]) -> bytes:
     content = hashlib.blake2b(repr((graph.policy, graph.names, groups)).encode())
     for column in _TOLD:
         content.update(getattr(graph, column).tobytes())
+    content.update(b"" if graph.chakra_ns is None else graph.chakra_ns.tobytes())
     return content.digest()

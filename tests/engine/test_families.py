@@ -161,6 +161,18 @@ def test_who_begins_later_is_not_who_begins_at_once():
     assert times[0] == times[1] > simulate(graphs, topology, None, NATIVE, Settings()).time_ns
 
 
+def test_traces_that_differ_in_what_astra_sim_takes_are_not_alike():
+    """Its times stand in a column of their own."""
+    made = simcore.graph(2)
+    made.compute(5000)
+    (work,) = made.graphs().graphs
+    slow = replace(work, chakra_ns=np.array([9000]))
+    both = GraphSet((replace(work, chakra_ns=np.array([5000])), slow), np.arange(2, dtype=np.int32))
+    topology = machine(("Ring", 2, 1.0))
+    assert simulate(both, topology, None, profiles.get("astra-sim-2"), Settings()).time_ns == 9000
+    assert simulate(both, topology, None, NATIVE, Settings()).time_ns == 5000
+
+
 @pytest.mark.parametrize(
     ("ranks", "row"),
     [

@@ -381,7 +381,7 @@ def test_jobs_run_on_optical_circuits_and_the_headers_gpus_are_compared(tmp_path
     assert "says 512 GPUs and the job has 8 NPUs" in said.err
     assert "changed all at once" in said.err and "one ring" not in said.err
     assert main(["run", str(tmp_path / "jobs.yaml"), "--topology", "mesh_8x8"]) == 0
-    assert "collectives are one ring in the order of its ranks" in capsys.readouterr().err
+    assert "collectives among NPUs that are no row of one are rings" in capsys.readouterr().err
 
 
 def test_two_jobs_may_not_name_one_npu():
