@@ -28,13 +28,15 @@ def read_groups(path: str, npus: int) -> Groups:
         for name, node in documents.read(path, problems).mapping():
             if not (name.isascii() and name.isdecimal()) or int(name) < 1:
                 node.problem(f"'{name}' is no group id", "a whole number >= 1", repr(name), "0 means all NPUs")
+            before = len(problems.found)
             ranks = [item.integer() for item in node.sequence()]
             for item, rank in zip(node.items, ranks, strict=False):
                 if rank >= npus:
                     item.problem(f"group {name} names a rank that does not exist", f"ranks 0 to {npus - 1}")
-            if len(set(ranks)) < len(ranks):
+            sound = len(problems.found) == before
+            if sound and len(set(ranks)) < len(ranks):
                 node.problem(f"group {name} names a rank twice", "every rank once", str(ranks))
-            if not ranks:
+            if sound and not ranks:
                 node.problem(f"group {name} has no ranks", "a list of ranks", "nothing")
             found[name] = tuple(ranks)
     return found

@@ -323,3 +323,22 @@ def test_the_newest_types_did_not_exist_in_2023():
     first = writer.frame(bytes([8, 1, 18, 1, 120, 24, 7]))  # id 1, name x, type 7: one more than the last
     with pytest.raises(InputError, match="is no type of node"):
         legacy.to_current(first, "old.eg")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "told"),
+    [
+        ("[0, -1]", "a whole number of at least 0"),
+        ('"0-3"', "must be a list"),
+        ("null", "must be a list"),
+        ("[]", "has no ranks"),
+        ("[1, 1]", "names a rank twice"),
+        ("[4, 4]", "names a rank that does not exist"),
+    ],
+)
+def test_a_fault_of_a_group_is_told_once(ranks, told, tmp_path):
+    file = tmp_path / "groups.json"
+    file.write_text(f'{{"7": {ranks}}}')
+    with pytest.raises(InputError) as raised:
+        groups.read_groups(str(file), 4)
+    assert all(told in problem.message for problem in raised.value.problems)
