@@ -246,7 +246,7 @@ def _collectives(trace: KinetoTrace, host: HostTrace, pairs: Mapping[int, Op]) -
     A kernel belongs to the innermost `record_param_comms` around its launch, if that launched no other one.
     """
     said = {
-        row: op for row, op in pairs.items() if op.name == kineto.COMMUNICATION and _operation(op) not in ("", "wait")
+        row: op for row, op in pairs.items() if op.name == kineto.COMMUNICATION and operation_of(op) not in ("", "wait")
     }
     around = kineto.launched_by(trace, said)
     found = {kernel: _collective(said[row], host) for kernel, row in around.items() if row >= 0}
@@ -254,7 +254,7 @@ def _collectives(trace: KinetoTrace, host: HostTrace, pairs: Mapping[int, Op]) -
     return sized, len(around) - len(sized)
 
 
-def _operation(op: Op) -> str:
+def operation_of(op: Op) -> str:
     """The collective of an operation: an attribute, in older schemas the first text among its inputs."""
     texts = (value for value, kind in op.typed_inputs() if kind == "String")
     return str(op.attributes.get("collective_name") or next(texts, ""))
@@ -265,7 +265,7 @@ def _collective(op: Op, host: HostTrace) -> Collective:
     kind, tensors = next(op.tensors(), ("", []))
     element = TYPES.get(kind, kind)
     elements, size_bytes = sum(int(one[3]) for one in tensors), sum(int(one[3]) * int(one[4]) for one in tensors)
-    made = Collective(operation=_operation(op), group="", elements=elements, dtype=element)
+    made = Collective(operation=operation_of(op), group="", elements=elements, dtype=element)
     if made.size_bytes != size_bytes:
         made = replace(made, elements=size_bytes, dtype="byte")
     # Its process group is an attribute, or what an input of these types names.

@@ -67,7 +67,9 @@ ESCAPE = re.compile(rb'\\(["\\/bfnrtu]?)')
 Number = int | float | str | None  # what the versions of the profiler write where a number is meant
 
 
-class _Arguments(msgspec.Struct, gc=False):
+class Arguments(msgspec.Struct, gc=False):
+    """What the profiler says of a task or call."""
+
     correlation: Number = NO_CORRELATION
     device: Number = 0
     stream: Number = None
@@ -91,7 +93,9 @@ class _Arguments(msgspec.Struct, gc=False):
     occupancy: Number = msgspec.field(default=None, name="est. achieved occupancy %")
 
 
-class _Ids(msgspec.Struct, gc=False):
+class Ids(msgspec.Struct, gc=False):
+    """Which operator an event is."""
+
     external: Number = msgspec.field(default=NO_CORRELATION, name=EXTERNAL_ID)
     record: Number = msgspec.field(default=None, name=RECORD_ID)
     sequence: Number = msgspec.field(default=None, name="Sequence number")
@@ -209,8 +213,8 @@ class _Collector:
         self.calls, self.operators, self.tasks, self.annotations, self.frames = (_Rows() for _ in range(5))
         self.marks: dict[int, tuple[Event, int]] = {}
         self.syncs: dict[int, StreamSync] = {}
-        self.arguments = msgspec.json.Decoder(_Arguments)
-        self.ids, self.operator_ids = msgspec.json.Decoder(_Ids), EXTERNAL_ID
+        self.arguments = msgspec.json.Decoder(Arguments)
+        self.ids, self.operator_ids = msgspec.json.Decoder(Ids), EXTERNAL_ID
 
     def add(self, event: Event) -> None:
         """Put one complete event where it belongs."""
@@ -260,12 +264,9 @@ class _Collector:
                 told["said"] = self._collective(asked)
         rows.add(event, self._thread(event), self._name(name), number, kind, **told)
 
-    def _add_task(self, event: Event, name: str, kind: int, arguments: _Arguments) -> None:
-        lane = arguments.queue if arguments.stream is None else arguments.stream
-        if lane is None:  # nor a queue, as on XPU: the row of the timeline is one
-            lane = next(iter(re.findall(r"\d+", str(event.tid))[-1:]), 0)
-        key = whole(arguments.device), whole(lane)
-        stream, said = self.streams.setdefault(key, len(self.streams)), dict[str, object]()
+    def _add_task(self, event: Event, name: str, kind: int, arguments: Arguments) -> None:
+        stream = self.streams.setdefault(stream_of(event, arguments), len(self.streams))
+        said = dict[str, object]()
         if arguments.operation or arguments.group:
             said["collectives"] = self._collective(arguments)
         elif kind == MEMCPY and arguments.copied:
@@ -274,7 +275,7 @@ class _Collector:
             said["multiprocessors"] = _share(arguments.blocks, 1), _share(arguments.occupancy, 100)
         self.tasks.add(event, stream, self._name(name), whole(arguments.correlation), kind, **said)
 
-    def _collective(self, arguments: _Arguments) -> Collective:
+    def _collective(self, arguments: Arguments) -> Collective:
         """What NCCL's arguments say, and the file's head of their group."""
         known = self.groups.get(arguments.group or "", _Group())
         told = bytes(arguments.group_ranks).decode()
@@ -330,6 +331,13 @@ class _Collector:
                 own = "" if rank is None else f" {source or rank}>{destination or rank}"
                 described[row] = replace(one, group=group + own)
         return replace(made, collectives=described)
+
+
+def stream_of(event: Event, arguments: Arguments) -> tuple[int, int]:
+    """A task's device and the number of its stream there; where neither that nor a queue (XPU) is said, its row."""
+    lane = arguments.queue if arguments.stream is None else arguments.stream
+    row = re.findall(r"\d+", str(event.tid))[-1:] if lane is None else []
+    return whole(arguments.device), whole(row[0] if row else lane)
 
 
 def read_kineto(content: bytes, file: str) -> KinetoTrace:

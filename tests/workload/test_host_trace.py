@@ -16,6 +16,7 @@ from simcore.workload.chakra.convert.kineto_link import link
 from simcore.workload.chakra.convert.pytorch import convert
 from simcore.workload.host_trace import joined, read_host_trace, read_recorded
 from simcore.workload.kineto_reader import read_kineto, read_ranks
+from simcore.workload.model import CollectiveKind
 from tests.shared import shared
 
 LINEAR = ("linear_kineto.json.gz", "linear_et.json.gz")
@@ -132,6 +133,73 @@ def test_a_conversion_takes_the_first_of_the_iterations_that_a_host_trace_descri
     profile, trace = pair(LINEAR)
     graph = reader.decode(convert(trace, profile), "x").graph
     assert (~graph.on_cpu).sum() == 261
+
+
+def converted(folder, launched):
+    """The graph of operations one after the other, each of which launched one kernel: the operation, and the kernel's
+    arguments beside its correlation (None: neither the kernel nor the call has one).
+    """
+    events, told = [], []
+    for at, (asked, name, correlation, arguments) in enumerate(launched):
+        place = {"ph": "X", "pid": 5, "tid": 0, "ts": 10 * at, "dur": 8}
+        number = {} if correlation is None else {"correlation": correlation}
+        events += [
+            place | {"cat": "cpu_op", "name": asked["name"], "args": {"Record function id": at + 1}},
+            place | {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 10 * at + 2, "dur": 2, "args": number},
+            place | {"cat": "kernel", "name": name, "ts": 10 * at + 4, "dur": 100, "args": number | arguments},
+        ]
+    (folder / "kineto.json").write_text(json.dumps({"traceEvents": events}))
+    nodes = [operation(-9, "[pytorch|profiler|execution_trace|thread]", rf_id=0), *(one for one, *_ in launched)]
+    (folder / "host.json").write_text(json.dumps({"schema": "1.1.0-chakra.0.0.4", "pid": 5, "nodes": nodes}))
+    return reader.decode(
+        convert(str(folder / "host.json"), str(folder / "kineto.json"), tell=told.append), "x"
+    ).graph, told
+
+
+places = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([None, 0, 7, "20"])), min_size=1, max_size=6)
+
+
+@settings(deadline=None)
+@given(places)
+def test_converted_kernels_follow_one_another_on_a_stream_of_a_device(tmp_path_factory, places):
+    """In the replay, too; where no stream is said the row of the timeline is one."""
+    launched = [
+        (operation(at + 1, "aten::mm"), "gemm", at + 1, {"device": device, "stream": stream})
+        for at, (device, stream) in enumerate(places)
+    ]
+    folder = tmp_path_factory.mktemp("devices")
+    graph, _ = converted(folder, launched)
+    trace = read_kineto((folder / "kineto.json").read_bytes(), "k")
+    own = graph.stream[~graph.on_cpu].tolist()
+    assert len(set(own)) == len(trace.streams)
+    assert len(set(zip(own, trace.tasks.lane.tolist(), strict=True))) == len(trace.streams)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([None, 0, 5, 6, 7]), min_size=1, max_size=6))
+def test_a_kernel_without_a_number_of_its_own_is_of_no_operation(tmp_path_factory, numbers):
+    launched = [(operation(at + 1, "aten::mm"), "gemm", number, {"stream": 7}) for at, number in enumerate(numbers)]
+    graph, told = converted(tmp_path_factory.mktemp("numbers"), launched)
+    own = [number for number in numbers if number is not None and numbers.count(number) == 1]
+    assert (~graph.on_cpu).sum() == len(own)
+    assert len(told) == (len(own) < len(numbers))
+
+
+KERNELS = [
+    ("ncclDevKernel_AllGather_RING_LL", "allreduce", "all_gather"),  # the kernel's name goes first
+    ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", "allreduce", "all_reduce"),  # RCCL's for all
+    ("rcclGenericKernel", "_reduce_scatter_base", "reduce_scatter"),
+    ("ncclSymkDevKernel_AllReduce_AGxLL_R_sum_f32", "", "all_reduce"),
+    ("void ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", "all_to_allv", "all_to_all"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernel", "said", "kind"), KERNELS, ids=[kind for *_, kind in KERNELS])
+def test_what_a_converted_kernel_communicates_its_name_says_or_what_launched_it(kernel, said, kind, tmp_path):
+    inputs = [tensor(1024), (said, [], "String")]
+    graph, _ = converted(tmp_path, [(operation(1, "record_param_comms", inputs=inputs), kernel, 1, {})])
+    (row,) = (~graph.on_cpu).nonzero()[0].tolist()
+    assert (list(CollectiveKind)[graph.collective[row]], graph.size_bytes[row]) == (kind, 4096)
 
 
 def tensor(elements, size=4, kind="float"):

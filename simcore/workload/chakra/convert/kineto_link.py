@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -27,7 +26,16 @@ from simcore.workload.chakra import reader
 from simcore.workload.chakra.pytorch_form import Op
 from simcore.workload.host_trace import BY_NAME, Operators, by_name, by_number, matched, started
 from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, EXTERNAL_ID, NO_CORRELATION, OPERATOR, RECORD_ID
-from simcore.workload.kineto_reader import UNREADABLE, Event, EventError, complete_events, whole
+from simcore.workload.kineto_reader import (
+    UNREADABLE,
+    Arguments,
+    Event,
+    EventError,
+    Ids,
+    complete_events,
+    stream_of,
+    whole,
+)
 
 SIDES = {OPERATOR: "host", ANNOTATION: "host", CALL: "calls"} | dict.fromkeys(range(CALL), "device")
 BLOCKING = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
@@ -35,14 +43,18 @@ IDLE_NS = 1_000_000
 
 
 class Timed(Struct, frozen=True):
-    """An event: times in ns since the trace's first."""
+    """An event: times in ns since the trace's first, what the host's say of themselves and the others' `arguments`;
+    `stream` is the device's and its own number, where it runs on one.
+    """
 
     name: str
     start_ns: int
     end_ns: int
     thread: str
     category: str
-    args: Mapping[str, Any]
+    ids: Ids
+    arguments: Arguments
+    stream: tuple[int, int]
 
 
 def link(ops: Sequence[Op], file: str, path: str, tell: Callable[[str], None]) -> list[Op]:
@@ -54,13 +66,17 @@ def link(ops: Sequence[Op], file: str, path: str, tell: Callable[[str], None]) -
     if stretches > 1:
         tell(f"{path}: the host trace describes each of {stretches} stretches of it: the first one is taken")
     timed = _timed(ops, span_of)
-    enclosing, call_of = _Enclosing(span_of), {call.args.get("correlation"): call for call in calls}
+    enclosing, around = _Enclosing(span_of), defaultdict[int, set[int | None]](set)
+    for call in calls:
+        around[whole(call.arguments.correlation)].add(enclosing(call.thread, call.start_ns))
+    # A number that calls of several operations have, as 0 in some versions, names none; no number at all neither.
+    around[NO_CORRELATION] = set()
+    launchers = {number: next(iter(own)) for number, own in around.items() if len(own) == 1}
     # Host operation -> device operations it launched; those nobody can be found for are left out.
     launched, lost = defaultdict[int, list[Timed]](list), list[Timed]()
     for span in device:
-        call = call_of.get(span.args.get("correlation"))
-        around = enclosing(call.thread, call.start_ns) if call else None
-        (lost if around is None else launched[around]).append(span)
+        launcher = launchers.get(whole(span.arguments.correlation))
+        (lost if launcher is None else launched[launcher]).append(span)
     if lost:
         tell(f"{path}: {_tasks(lost)} of {_tasks(device)} on the device are left out: no operation here launched them")
     ran = {op.number for some in started(ops) for op in some}
@@ -101,8 +117,8 @@ def _operators(path: str, host: Sequence[Timed], rows: Sequence[int]) -> Operato
     """Some of the host's events as columns."""
     spans = [host[row] for row in rows]
     lanes = {thread: lane for lane, thread in enumerate(dict.fromkeys(span.thread for span in spans))}
-    ids = RECORD_ID if any(RECORD_ID in span.args for span in spans) else EXTERNAL_ID
-    numbers = (whole(span.args.get(RECORD_ID, span.args.get(EXTERNAL_ID, NO_CORRELATION))) for span in spans)
+    ids = EXTERNAL_ID if all(span.ids.record is None for span in spans) else RECORD_ID
+    numbers = (whole(span.ids.external if span.ids.record is None else span.ids.record) for span in spans)
     told = [(span.start_ns, lanes[span.thread], number) for span, number in zip(spans, numbers, strict=True)]
     start_ns, lane, number = np.array(told, dtype=np.int64).reshape(-1, 3).T
     return Operators(path, ids, [span.name for span in spans], start_ns, lane, number)
@@ -111,10 +127,15 @@ def _operators(path: str, host: Sequence[Timed], rows: Sequence[int]) -> Operato
 def _read(path: str) -> tuple[list[Timed], list[Timed], list[Timed]]:
     """Host, device and runtime events, each by start."""
     found: dict[str, list[Timed]] = {"host": [], "device": [], "calls": []}
-    decode, events = msgspec.json.Decoder(dict[str, Any]).decode, list[tuple[Event, dict[str, Any]]]()
+    decode, numbered = msgspec.json.Decoder(Arguments).decode, msgspec.json.Decoder(Ids).decode
+    events = list[tuple[Event, str, Ids, Arguments]]()
 
     def take(event: Event) -> None:
-        events.append((event, decode(event.args) if len(bytes(event.args)) > 2 else {}))
+        side = SIDES.get(CATEGORIES.get((event.cat or "").lower(), -1), "")
+        if side == "host":
+            events.append((event, side, numbered(event.args), Arguments()))
+        elif side:
+            events.append((event, side, Ids(), decode(event.args)))
 
     content = reader.content(Path(path))
     try:
@@ -124,12 +145,11 @@ def _read(path: str) -> tuple[list[Timed], list[Timed], list[Timed]]:
     except UNREADABLE as error:
         raise InputError.at(path, f"no Kineto trace: {error}", expected="a JSON object with traceEvents") from error
     events.sort(key=lambda each: (each[0].ts, -(each[0].dur or 0)))
-    for event, arguments in events:
-        category = (event.cat or "").lower()
-        if side := SIDES.get(CATEGORIES.get(category, -1)):
-            start = round((event.ts - events[0][0].ts) * 1000)
-            span = start, start + round((event.dur or 0) * 1000)
-            found[side].append(Timed(str(event.name), *span, str(event.tid), category, arguments))
+    for event, side, ids, arguments in events:
+        start = round((event.ts - events[0][0].ts) * 1000)
+        span = start, start + round((event.dur or 0) * 1000)
+        place = str(event.tid), (event.cat or "").lower()
+        found[side].append(Timed(str(event.name), *span, *place, ids, arguments, stream_of(event, arguments)))
     return found["host"], found["device"], found["calls"]
 
 
@@ -202,6 +222,7 @@ def _renumbered(
 ) -> tuple[list[Op], dict[int, int], dict[int, int]]:
     """All operations, kernels right behind their launchers; numbers of kernels (by identity) and of host operations."""
     linked: list[Op] = []
+    streams = _numbers_of_streams(span.stream for some in launched.values() for span in some)
     number_of_kernel: dict[int, int] = {}
     new_number: dict[int, int] = {}
     for number in sorted(timed):
@@ -211,14 +232,21 @@ def _renumbered(
             number_of_kernel[id(span)] = len(linked)
             kernel = replace(  # with the tensors and the group of what launched it
                 timed[number], name=span.name, parent=number, duration_ns=span.end_ns - span.start_ns,
-                start_ns=span.start_ns, category=span.category, stream=int(span.args.get("stream", 0)),
-                group=str(span.args.get("Process Group Name", timed[number].group)),
+                start_ns=span.start_ns, category=span.category, stream=streams[span.stream],
+                group=span.arguments.group or timed[number].group,
             )  # fmt: skip
             linked.append(kernel)
     for index, op in enumerate(linked):
         parent = new_number.get(op.parent, op.parent)
         linked[index] = replace(op, number=index, parent=parent, waits_for=[])
     return linked, number_of_kernel, new_number
+
+
+def _numbers_of_streams(found: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    """One number for each device's stream: its own on the first device, larger ones on the others."""
+    streams = sorted(set(found))
+    devices, beyond = sorted({device for device, _ in streams}), max((number for _, number in streams), default=0) + 1
+    return {(device, number): number + beyond * devices.index(device) for device, number in streams}
 
 
 def _wait_for_threads(linked: list[Op], spans: Mapping[int, Timed]) -> None:

@@ -18,6 +18,8 @@ from simcore.workload.chakra import reader, writer
 from simcore.workload.chakra.convert.kineto_link import link
 from simcore.workload.chakra.pytorch_form import FLAT_ATTRIBUTES, Op, parse_host
 from simcore.workload.chakra.schema import ATTRIBUTES, CommType
+from simcore.workload.host_trace import operation_of
+from simcore.workload.kineto import COMMUNICATION_KERNEL
 from simcore.workload.model import SEND, CollectiveKind, NodeKind, kind_of
 
 THREAD_ROOTS = ("[pytorch|profiler|execution_trace|thread]", "[pytorch|profiler|execution_graph|thread]")
@@ -94,7 +96,7 @@ def _walk(ops: Mapping[int, Op]) -> dict[int, list[int]]:
 
 
 def _node(op: Op, previous: list[int], callers: list[int], ops: Mapping[int, Op], path: str, compat: bool) -> Any:
-    kind, comm_type = _kind(op, ops, path)
+    kind, comm_type = _kind(op, ops, path, compat)
     waits = list(dict.fromkeys(previous + [number for number in op.waits_for if number in ops]))
     lasts_ns = op.duration_ns
     if compat:
@@ -119,19 +121,18 @@ def _node(op: Op, previous: list[int], callers: list[int], ops: Mapping[int, Op]
     return made
 
 
-def _kind(op: Op, ops: Mapping[int, Op], path: str) -> tuple[NodeKind, CommType | None]:
-    """Type of the node, and of the collective if it is one."""
+def _kind(op: Op, ops: Mapping[int, Op], path: str, compat: bool) -> tuple[NodeKind, CommType | None]:
+    """Type of the node, and of the collective if it is one: what its kernel's name says, or else those around it."""
     if "process_group:init" in op.name:
         return NodeKind.METADATA, None
-    if not op.on_device or not op.name.lower().startswith(KERNELS):
-        return NodeKind.COMPUTE, None
     label = op.name.lower()
-    if "sendrecv" in label:
-        label = next((name for name in _callers(op, ops) if "all_to_all" in name or "alltoall" in name), "")
-        point_to_point = next((name for name in _callers(op, ops) if "send" in name or "recv" in name), "")
-        if not label and point_to_point:
-            return NodeKind.SEND if "send" in point_to_point else NodeKind.RECV, None
+    if not op.on_device or not (label.startswith(KERNELS) if compat else COMMUNICATION_KERNEL.search(label)):
+        return NodeKind.COMPUTE, None
+    if kind_of(label) in ("", SEND):  # kernels of all, and transfers, of which all-to-alls are made, too
+        label = next(filter(kind_of, _around(op, ops)), label)
     kind = kind_of(label)
+    if kind == SEND and "sendrecv" not in label:
+        return NodeKind.SEND if "send" in label else NodeKind.RECV, None
     if kind and kind != SEND:
         return NodeKind.COLLECTIVE, CommType[kind.upper()]
     message = f"operation {op.number}: cannot tell which collective the kernel '{op.name[:60]}' is"
@@ -139,10 +140,11 @@ def _kind(op: Op, ops: Mapping[int, Op], path: str) -> tuple[NodeKind, CommType 
     raise InputError.at(path, message, expected=known, found=label or op.name[:60])
 
 
-def _callers(op: Op, ops: Mapping[int, Op]) -> Iterator[str]:
-    """Names of the operations around one, innermost first."""
+def _around(op: Op, ops: Mapping[int, Op]) -> Iterator[str]:
+    """What the operations around a kernel, the innermost first, say of communication, and what they are called."""
+    yield operation_of(op).lower()  # it has the inputs of what launched it
     number, seen = op.parent, set[int]()
     while number in ops and number not in seen:
         seen.add(number)
-        yield ops[number].name.lower()
+        yield from (operation_of(ops[number]).lower(), ops[number].name.lower())
         number = ops[number].parent
