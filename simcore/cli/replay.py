@@ -32,7 +32,7 @@ from simcore.replay.views.export import write
 from simcore.replay.views.report import to_dict
 from simcore.replay.views.screen import to_text
 from simcore.replay.views.trial import ablations
-from simcore.replay.views.workloads import to_chakra, to_workload_text
+from simcore.replay.views.workloads import to_chakra, to_workload_text, untold
 from simcore.replay.whatif import changes
 from simcore.replay.whatif.changes import HOST_TIMES, Edit, WhatIf, cuda_graphs, host, unsynchronised
 from simcore.replay.whatif.retiming import Degree, Retimed
@@ -155,6 +155,8 @@ def _replayed(asked: Asked) -> tuple[dict[str, object], Callable[[], str]]:
     document = to_dict(replay, advice, table)
     if asked.output is not None:
         write(replay, encode(document), Path(asked.output), force=forced())
+    if (asked.chakra or asked.text) and (lost := untold(replay)):
+        warn(f"{lost} collectives are written with their recorded bytes and ranks, not with their changed times")
     if asked.chakra is not None:
         _export_chakra(replay, Path(asked.chakra))
     if asked.text is not None:

@@ -10,13 +10,15 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from simcore.errors import InputError
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.steps.coupling import communicator, told_apart
-from simcore.replay.steps.graph import NodeKind
+from simcore.replay.steps.graph import EdgeKind, NodeKind
+from simcore.replay.steps.rank import NOWHERE
 from simcore.timeline.breakdown import union_ns
 from simcore.workload import model
 from simcore.workload.chakra.schema import CommType
@@ -79,16 +81,17 @@ class _Rank:
         self.collectives, known = dict[int, Collective](), collectives(self.trace)
         self.groups, self.barriers = dict[str, tuple[int, ...]](), dict[int, str]()
         self.apart, self.named = told_apart(step.source.views), dict[int, str]()
-        nodes = step.graph.ranks[step.number]
+        nodes, gone = step.graph.ranks[step.number], removed(step)
+        waited = set(step.graph.target[step.graph.edge_kind == EdgeKind.COLLECTIVE].tolist())
         for row, begin, end in zip(step.tasks, nodes.begins, nodes.ends, strict=True):
-            said, met = known[row][1] if row in known else None, together.get(row, ())
+            said, met = known[row][1] if row in known and end not in gone else None, together.get(row, ())
             if said is not None and not said.ranks and len(met) == len(step.source.ranks):
                 said = replace(said, group=json.dumps(list(met)), size=len(met))
             if said is not None and said.ranks:
                 self.collectives[end] = said
                 continue
-            self.kept += bool(step.prepared.view.communication[row])
-            if met:
+            self.kept += bool(step.prepared.view.communication[row]) and end not in gone
+            if met and end in waited:
                 group = communicator(kept, self.apart) if (kept := self.trace.collectives.get(row)) else ""
                 self.barriers[begin] = f"recorded {group}"
                 self.groups[self.barriers[begin]] = met
@@ -162,25 +165,59 @@ def to_workload_text(replay: Replay) -> str:
     That loop plays weight gradients from the last row to the first, so the rows stand in reverse order of launch.
     InputError when the trace does not say what its collectives do and how large they are.
     """
-    prepared, step = replay.ranks[0], replay.typical(0)
-    rank, trace, rows = prepared.view, prepared.view.trace, step.graph.ranks[step.number].tasks
-    known = collectives(trace)
-    wanted = rank.communicating(step.position)
-    found = [task for task in wanted if task in known]
-    if wanted and not found:
+    rank, step = replay.ranks[0].view, replay.typical(0)
+    trace, nodes, gone = rank.trace, step.graph.ranks[step.number], removed(step)
+    known, wanted = collectives(trace), [task for task in nodes.tasks if rank.communication[task]]
+    if wanted and not any(task in known for task in wanted):
         message = "the rows of the text cannot be cut: no collective says its kind and size"
         expected = f"NCCL arguments of communication kernels in {trace.file}"
         hint = "recent PyTorch versions record them, a host execution trace has them (--host); "
         hint += "--export-chakra keeps the recorded times instead"
         told = f"{len(wanted)} communication kernels without them"
         raise InputError.at("--export-text", message, expected=expected, found=told, hint=hint)
-    working = [task for task in rows if not rank.communication[task]]
-    layers, since = [], -(1 << 62)
-    for number, task in enumerate([*found, None]):
-        until = int(rank.launch_ns[task]) if task is not None else 1 << 62
-        own = [each for each in working if since <= rank.launch_ns[each] < until]
-        compute_ns = union_ns(trace.tasks.start_ns[own], trace.tasks.end_ns[own])
-        kind, size = (known[task][0], known[task][1].size_bytes) if task is not None else (None, 0)
-        layers.append(Layer(f"segment{number}", weight_grad=Phase(compute_ns, kind, size)))
-        since = until
+    layers, start_ns, end_ns = list[Layer](), step.timing.start_ns[-1], step.timing.end_ns[-1]
+    own = list[tuple[int, int]]()  # first and last node of what is computed since the last collective
+    for task, begin, end in [*_launched(step), (NOWHERE, NOWHERE, NOWHERE)]:
+        if end in gone or (task >= 0 and rank.communication[task] and task not in known):
+            continue
+        if task >= 0 and task not in known:
+            own.append((begin, end))
+            continue
+        first, last = np.array(own, np.int64).reshape(-1, 2).T
+        kind, size = (known[task][0], known[task][1].size_bytes) if task >= 0 else (None, 0)
+        layers.append(
+            Layer(f"segment{len(layers)}", weight_grad=Phase(union_ns(start_ns[first], end_ns[last]), kind, size))
+        )
+        own = []
     return write(Workload("DATA", tuple(reversed(layers)), name=trace.file))
+
+
+def _launched(step: StepReplay) -> list[tuple[int, int, int]]:
+    """The tasks of a played step in the order of their launches: row in the trace, first and last node."""
+    graph, nodes, start_ns = step.graph, step.graph.ranks[step.number], step.timing.start_ns[-1]
+    launches = np.flatnonzero(graph.edge_kind == EdgeKind.LAUNCH)
+    launcher = dict(zip(graph.target[launches].tolist(), graph.source[launches].tolist(), strict=True))
+    times_ns = start_ns[[launcher.get(begin, begin) for begin in nodes.begins]]
+    place = np.argsort(step.prepared.view.launch_order)[nodes.tasks]  # of those that are launched at once
+    rows = list(zip(nodes.tasks, nodes.begins, nodes.ends, strict=True))
+    return [rows[at] for at in np.lexsort((place, times_ns)).tolist()]
+
+
+def _changed(step: StepReplay) -> dict[int, int]:
+    """The times of the collectives that say their bytes, by the node of their end, where changes made them others."""
+    base, graph, known = step.source.graph, step.graph, collectives(step.prepared.view.trace)
+    recorded, nodes = base.ranks[step.number], graph.ranks[step.number]
+    before = dict(zip(recorded.tasks, base.duration_ns[recorded.ends].tolist(), strict=True))
+    ends = zip(nodes.tasks, nodes.ends, graph.duration_ns[nodes.ends].tolist(), strict=True)
+    return {end: time_ns for task, end, time_ns in ends if task in known and time_ns != before[task]}
+
+
+def removed(step: StepReplay) -> set[int]:
+    """The collectives that changes leave no time, by the node of their end."""
+    return {end for end, time_ns in _changed(step).items() if not time_ns}
+
+
+def untold(replay: Replay) -> int:
+    """How many collectives of the typical steps changes made take a time that their bytes and ranks do not say."""
+    steps = [replay.typical(number) for number in range(len(replay.ranks))]
+    return sum(len(_changed(step)) - len(removed(step)) for step in steps)

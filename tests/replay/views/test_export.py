@@ -1,28 +1,38 @@
 """A replay's files."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simcore.api import run
 from simcore.cli import main
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
-from simcore.replay.views.workloads import to_chakra
+from simcore.replay.views.workloads import to_chakra, to_workload_text
+from simcore.replay.whatif.changes import scale
 from simcore.workload.kineto_reader import read_kineto
 from tests.profiles_of_steps import recorded
 
 
-def exported_and_replayed_ns(programs, said, folder):
-    """A job whose ranks run programs and say `said(rank, name)` of their kernels: exported and run, and replayed."""
+def traces_of(programs, said):
+    """A job whose ranks run programs and say `said(rank, name)` of their kernels."""
     traces = []
     for rank, program in enumerate(programs):
         document = recorded([*program, ("synchronise",)], 1, rank).document()
         for event in document["traceEvents"]:
             event["args"] |= said(rank, event["name"]) if event["cat"] == "kernel" else {}
         traces.append(read_kineto(json.dumps(document).encode(), f"rank{rank}.json"))
-    replay = replay_traces(traces, Changes())
+    return traces
+
+
+def exported_and_replayed_ns(programs, said, folder, whats=()):
+    """Such a job, changed: exported and run, and replayed."""
+    traces = traces_of(programs, said)
+    replay = replay_traces(traces, Changes(), whats)
     for rank, content in to_chakra(replay).files.items():
         (folder / f"step.{rank}.et").write_bytes(content)
     machine = f"topology: [Switch]\nnpus_count: [{len(traces)}]\nbandwidth: [100.0]\nlatency: [0.0]\n"
@@ -72,6 +82,58 @@ def test_a_transfer_waits_for_its_two_ranks_alone_where_a_step_is_exported(tmp_p
     second = [("launch", "ncclSendRecv", 152, 21), ("launch", "gemm", 100, 7, 21)]
     run_ns, replayed_ns = exported_and_replayed_ns([first, second, [("launch", "gemm", 30)]], said, tmp_path)
     assert run_ns == pytest.approx(replayed_ns, abs=10)
+
+
+def of_two(rank, name):
+    """An all-reduce of 5 MB of two ranks."""
+    told = {"Process Group Ranks": "[0, 1]", "Group size": 2, "dtype": "BFloat16", "Collective name": "allreduce"}
+    return told | {"In msg nelems": 2_500_000} if "nccl" in name else {}
+
+
+lengths = st.lists(st.integers(20, 400), min_size=1, max_size=4)
+
+
+@settings(deadline=None)
+@given(lengths, st.integers(0, 300))
+def test_collectives_that_a_change_removes_are_not_exported_and_ranks_still_wait(tmp_path_factory, lengths, late_us):
+    """The second rank comes later to each of them; so does the run, by what was removed less than the recorded one."""
+
+    def program(late_us, waiting_us):
+        return [
+            call
+            for length in lengths
+            for call in (("launch", "gemm", length + late_us), ("launch", "ncclAll", 50 + waiting_us, 21, 7))
+        ] + [("launch", "adam", 30, 7, 21)]
+
+    programs = [program(0, late_us), program(late_us, 0)]
+    folder, removed = tmp_path_factory.mktemp("removed"), [scale(re.compile("nccl"), 0)]
+    run_ns, replayed_ns = exported_and_replayed_ns(programs, of_two, folder, removed)
+    assert run_ns == pytest.approx(replayed_ns, abs=10)
+
+
+@settings(deadline=None)
+@given(lengths, st.floats(0.1, 4))
+def test_a_text_has_the_changed_computation_and_no_collective_that_was_removed(lengths, factor):
+    program = [call for us in lengths for call in (("launch", "gemm", us), ("launch", "ncclAll", 50, 21, 7))]
+    traces = traces_of([[*program, ("launch", "adam", 30, 7, 21)]] * 2, of_two)
+
+    def rows(*whats):
+        text = to_workload_text(replay_traces(traces, Changes(), whats))
+        return [(int(cells[8]), cells[9]) for cells in map(str.split, text.splitlines()[2:])]
+
+    assert rows() == [(30_000, "NONE"), *((us * 1000, "ALLREDUCE") for us in reversed(lengths))]
+    changed = rows(scale(re.compile("gemm"), factor))
+    assert changed == [(30_000, "NONE"), *((round(us * 1000 * factor), "ALLREDUCE") for us in reversed(lengths))]
+    assert rows(scale(re.compile("nccl"), 0)) == [(sum(lengths) * 1000 + 30_000, "NONE")]
+
+
+def test_a_change_of_what_collectives_take_that_a_file_cannot_say_is_told(tmp_path, capsys):
+    traces = str(Path(__file__).parents[3] / "docs" / "traces")
+    for option in ("--export-chakra", "--export-text"):
+        assert main(["replay", traces, "--scale", "nccl=2", option, str(tmp_path / option)]) == 0
+        assert "written with their recorded bytes and ranks, not with their changed times" in capsys.readouterr().err
+        assert main(["replay", traces, "--scale", "gemm=2", option, str(tmp_path / f"{option}2")]) == 0
+        assert "changed times" not in capsys.readouterr().err
 
 
 def test_the_page_names_both_sides_and_says_what_the_text_says(tmp_path, capsys):
