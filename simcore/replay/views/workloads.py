@@ -7,7 +7,7 @@ become collectives that the simulated network times.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,11 +40,13 @@ class Exported(Struct, frozen=True):
 
 
 def to_chakra(replay: Replay) -> Exported:
-    """The typical step of every rank; a single recorded rank stands for all of its largest group.
+    """The typical step of every rank; a single recorded rank stands for all whose groups are spaced as its own are.
 
-    What is started by an earlier step's work is free at the start. A delay of an edge is a node of its own.
+    A collective of ranks for which nobody stands keeps its recorded time. What is started by an earlier step's work is
+    free at the start. A delay of an edge is a node of its own.
     """
     made: dict[int, _Rank] = {}
+    ranks = _written([prepared.view.trace for prepared in replay.ranks])
     for number, prepared in enumerate(replay.ranks):
         step = replay.typical(number)
         together = {  # the recorded ranks that took part in each collective
@@ -53,11 +55,9 @@ def to_chakra(replay: Replay) -> Exported:
             for member in match.members
             if member.rank == step.number
         }
-        made[prepared.view.trace.rank] = _Rank(step, together)
-    world = max(len(made), *(said.size for rank in made.values() for said in rank.collectives.values()), 1)
-    ranks = range(world) if len(made) == 1 else sorted(made)
+        made[prepared.view.trace.rank] = _Rank(step, together, ranks, alone=len(replay.ranks) == 1)
     only = next(iter(made.values()))
-    files = {rank: made.get(rank, only).content(world) for rank in ranks}
+    files = {rank: (made[rank] if len(made) > 1 else only).content(rank) for rank in ranks}
     timed = sum(len(rank.collectives) for rank in made.values())
     return Exported(files, timed, sum(rank.kept for rank in made.values()))
 
@@ -68,16 +68,40 @@ def collectives(trace: KinetoTrace) -> dict[int, tuple[CollectiveKind, Collectiv
     return {task: (CollectiveKind(kind), said) for task, (kind, said) in found.items() if kind in KINDS}
 
 
+def _written(traces: Sequence[KinetoTrace]) -> Sequence[int]:
+    """The ranks of an exported step: those recorded; of one alone as many as most of its groups repeat in."""
+    if len(traces) > 1:
+        return sorted(trace.rank for trace in traces)
+    spans = [_span(said.ranks) for _, said in collectives(traces[0]).values() if said.ranks]
+    return range(max(spans, key=lambda span: (sum(span % other == 0 for other in spans), span), default=1))
+
+
+def _span(ranks: Sequence[int]) -> int:
+    """How many ranks the first of evenly spaced ones and all like them, one beside the other, take up."""
+    return max(ranks[-1] - ranks[0], 0) // max(len(ranks) - 1, 1) * len(ranks) or 1
+
+
+def _row(ranks: Sequence[int], rank: int) -> tuple[int, ...]:
+    """The ranks that are to another rank what evenly spaced ones are to each of their own."""
+    span = _span(ranks)
+    stride = span // len(ranks) or 1
+    return tuple(range(rank // span * span + rank % stride, (rank // span + 1) * span, stride))
+
+
 class _Rank:
     """One rank's part of a graph; `collectives` are its nodes that the network is to time, `kept` counts the others.
 
+    Files are `written` for some ranks, by a rank that was recorded `alone` for all of them.
     `groups` of ranks have one name in all files, `named` says that of each collective ("": all ranks). `barriers` are
     the groups of nodes at which those that keep their time meet: one for each communicator, and each way of its
     transfers, for they have an order of their own.
     """
 
-    def __init__(self, step: StepReplay, together: Mapping[int, tuple[int, ...]]):
+    def __init__(
+        self, step: StepReplay, together: Mapping[int, tuple[int, ...]], written: Sequence[int], *, alone: bool
+    ):
         self.step, self.trace, self.kept = step, step.prepared.view.trace, 0
+        self.written, self.alone = written, alone
         self.collectives, known = dict[int, Collective](), collectives(self.trace)
         self.groups, self.barriers = dict[str, tuple[int, ...]](), dict[int, str]()
         self.apart, self.named = told_apart(step.source.views), dict[int, str]()
@@ -87,7 +111,7 @@ class _Rank:
             said, met = known[row][1] if row in known and end not in gone else None, together.get(row, ())
             if said is not None and not said.ranks and len(met) == len(step.source.ranks):
                 said = replace(said, group=json.dumps(list(met)), size=len(met))
-            if said is not None and said.ranks:
+            if said is not None and said.ranks and self._stood_for(said.ranks):
                 self.collectives[end] = said
                 continue
             self.kept += bool(step.prepared.view.communication[row]) and end not in gone
@@ -96,28 +120,36 @@ class _Rank:
                 self.barriers[begin] = f"recorded {group}"
                 self.groups[self.barriers[begin]] = met
 
-    def content(self, world: int) -> bytes:
-        """The file: nodes in an order in which every one comes behind what it waits for."""
-        self.named = {end: self._name(said, world) for end, said in self.collectives.items()}
-        parts = {(said.ranks, self.named[end]) for end, said in self.collectives.items() if self.named[end]}
-        self.groups |= {name: ranks for ranks, name in sorted(parts)}
-        return encode(metadata(), self._messages())
+    def _stood_for(self, ranks: tuple[int, ...]) -> bool:
+        """Whether somebody is written for all ranks of a group."""
+        if not self.alone:
+            return set(ranks) <= set(self.written)
+        return len(self.written) % _span(ranks) == 0 and _row(ranks, self.trace.rank) == ranks
 
-    def _name(self, said: Collective, world: int) -> str:
+    def content(self, rank: int) -> bytes:
+        """The file of this rank, or of one that it stands for: nodes come behind what they wait for."""
+        self.named, members = {}, dict(self.groups)
+        for end, said in self.collectives.items():
+            ranks = _row(said.ranks, rank) if self.alone else said.ranks
+            self.named[end] = name = self._name(said, ranks)
+            members |= {name: ranks} if name else {}
+        return encode(metadata(), self._messages(members))
+
+    def _name(self, said: Collective, ranks: tuple[int, ...]) -> str:
         """A communicator's ranks, and what it is called where others have the same; "" for the only one of all."""
-        ranks = ",".join(map(str, said.ranks))
+        listed = ",".join(map(str, ranks))
         if said.group in self.apart:
-            return f"{ranks} {said.communicator}"
-        return "" if said.size == world else ranks
+            return f"{listed} {said.communicator}"
+        return "" if len(ranks) == len(self.written) else listed
 
-    def _messages(self) -> Iterator[Any]:
+    def _messages(self, members: Mapping[str, tuple[int, ...]]) -> Iterator[Any]:
         graph, number_of_rank = self.step.graph, self.step.number
         own = (graph.rank[graph.target] == number_of_rank) & (graph.rank[graph.source] == number_of_rank)
         waits: dict[int, list[tuple[int, int]]] = {}  # what a node waits for within the step, how long after that
         for edge in (own & (graph.back == 0)).nonzero()[0].tolist():
             lag_ns = int(graph.lag_ns[edge] + graph.residual_ns[edge])
             waits.setdefault(int(graph.target[edge]), []).append((int(graph.source[edge]), lag_ns))
-        yield groups(0, self.groups)
+        yield groups(0, members)
         number: dict[int, int] = {}
         free = 1
         for row in graph.order:

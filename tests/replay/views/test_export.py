@@ -136,6 +136,50 @@ def test_a_change_of_what_collectives_take_that_a_file_cannot_say_is_told(tmp_pa
         assert "changed times" not in capsys.readouterr().err
 
 
+def of_node(size, nodes):
+    """All-reduces of the ranks of a node, and of those at one place of their nodes."""
+
+    def said(rank, name):
+        inner, outer = rank % size, rank // size
+        node = list(range(outer * size, (outer + 1) * size))
+        ranks = {"ncclTensor": node, "ncclData": list(range(inner, size * nodes, size))}.get(name, ())
+        told = {"Process Group Ranks": str(ranks), "Group size": len(ranks), "dtype": "BFloat16"}
+        return told | {"Collective name": "allreduce", "In msg nelems": 2_500_000} if ranks else {}
+
+    return said
+
+
+def run_of_export_ns(traces, sizes, folder):
+    exported = to_chakra(replay_traces(traces, Changes()))
+    for rank, content in exported.files.items():
+        (folder / f"step.{rank}.et").write_bytes(content)
+    machine = (
+        f"topology: [Ring, Switch]\nnpus_count: {list(sizes)}\nbandwidth: [100.0, 20.0]\nlatency: [500.0, 900.0]\n"
+    )
+    (folder / "machine.yml").write_text(machine)
+    return run(str(folder / "step"), str(folder / "machine.yml")).timeline.time_ns, exported
+
+
+NODES = [("launch", "gemm", 300), ("launch", "ncclTensor", 50, 21, 7), ("launch", "ncclData", 90, 23, 7)]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(2, 4), st.integers(2, 4), st.data())
+def test_a_rank_of_several_groups_stands_for_all_ranks_of_its_job(tmp_path_factory, size, nodes, data):
+    rank = data.draw(st.integers(0, size * nodes - 1))
+    traces = traces_of([NODES] * (size * nodes), of_node(size, nodes))
+    runs = [run_of_export_ns(some, (size, nodes), tmp_path_factory.mktemp("job")) for some in (traces, [traces[rank]])]
+    (whole_ns, whole), (alone_ns, alone) = runs
+    assert (alone_ns, alone.files.keys(), alone.kept) == (whole_ns, whole.files.keys(), 0)
+
+
+def test_a_collective_with_ranks_that_were_not_recorded_keeps_its_time():
+    """The four ranks of one node of four: their data parallel groups have as many ranks, of which one is here."""
+    traces = traces_of([NODES] * 16, of_node(4, 4))[:4]
+    exported = to_chakra(replay_traces(traces, Changes()))
+    assert (len(exported.files), exported.collectives, exported.kept) == (4, 4, 4)
+
+
 def test_the_page_names_both_sides_and_says_what_the_text_says(tmp_path, capsys):
     traces = Path(__file__).parents[3] / "docs" / "traces"
     assert main(["replay", str(traces), "-o", str(tmp_path / "out")]) == 0
