@@ -19,12 +19,13 @@ _BEGINS = re.compile(r"\s*(<\?xml[^>]*>\s*)?<(system|algo)\b")
 
 @dataclass(slots=True)
 class Element:
-    """An element: its name, its attributes, what is in it and where it begins."""
+    """An element: its name, its attributes, what is in it, elements and text, and where it begins."""
 
     name: str
     attributes: dict[str, str]
     location: Location
     children: list[Element] = field(default_factory=list)
+    content: str = ""
 
     def all(self, name: str) -> list[Element]:
         """The elements of this name directly in it."""
@@ -87,10 +88,14 @@ def read_markup(path: str | Path) -> Element:
         stack[-1].children.append(element)
         stack.append(element)
 
+    def text(part: str) -> None:
+        stack[-1].content += part
+
     def refuse(*_: object) -> None:
         raise InputError.at(here(), "a document type may define entities that grow without bound", expected="plain XML")
 
     parser.StartElementHandler, parser.EndElementHandler = begin, lambda _: stack.pop()
+    parser.CharacterDataHandler, parser.buffer_text = text, True
     parser.StartDoctypeDeclHandler = refuse
     try:
         parser.Parse(read_text(path), True)

@@ -105,7 +105,7 @@ FOUND = [
     ("network.yml", NETWORK.replace("500.0", "9" * 400), "network.yml:4:11: error: latency[0]"),
     ("wafer.yml", SPARE.replace("[2, 2]", "[4294967296, 2]"), "at most 1,048,576 NPUs"),
     ("links.graphml", GRAPHML, "the graph has no NPU"),
-    ("links.graphml", '<?xml version="1.0"?>\n<!DOCTYPE x [<!ENTITY a "b">]>' + GRAPHML, "links.graphml:2:1:"),
+    ("links.graphml", '<?xml version="1.0"?>\n<!DOCTYPE x [<!ENTITY a "b">]>' + GRAPHML, "links.graphml:2:13:"),
     ("trace.json", '{"meta": {}, "nodes": [{"id": 1e400}]}', "trace.json:1:31: error: nodes[0].id: "),
     ("trace.json", '{"meta": {}, "nodes":' + '{"nodes":' * 9999, "not well-formed"),
     ("profile.json", '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1e308}]}', "beyond all clocks"),

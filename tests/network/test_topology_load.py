@@ -99,6 +99,58 @@ def test_graphml_gives_the_same_graph_as_node_link_json(tmp_path):
     assert len(as_xml.src) == 10
 
 
+ROW_OF_THREE = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+<key id="b" for="edge" attr.name="bandwidth"><default>50</default></key><key id="k" for="node" attr.name="kind"/>
+<key id="l" for="edge" attr.name="latency"/>
+<graph edgedefault="undirected"><node id="0"/><node id="1"/>
+<node id="s"><data key="k">switch</data></node>
+<edge source="0" target="s"><data key="l">5</data></edge>
+<edge source="1" target="s"><data key="l">5</data><data key="b">8 Gb/s</data></edge>
+</graph></graphml>
+"""
+
+
+def test_defaults_of_graphml_hold_where_nothing_else_is_said(tmp_path):
+    (tmp_path / "g.graphml").write_text(ROW_OF_THREE)
+    graph = load(write(tmp_path, "graph: g.graphml\n")).graph
+    assert (graph.names, graph.npus, graph.bandwidth_bytes_per_s) == (("0", "1", "s"), 2, (50e9, 50e9, 1e9, 1e9))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (">switch<", ">Switch<", "g.graphml:5:14: error: kind is not known"),
+        ('"1" target="s"', '"1" target="S"', "g.graphml:7:1: error: there is no such node"),
+        ('"1" target="s"', '"1" target="1"', "g.graphml:7:1: error: a link joins two nodes"),
+        ('<node id="1"/>', '<node id="0"/>', "g.graphml:4:47: error: another node has this id"),
+        ('"l">5</data><data', '"l">-1</data><data', "g.graphml:7:29: error: latency must be >= 0"),
+        ('<data key="b">', '<data key="c">', "g.graphml:7:51: error: there is no such <key>"),
+        ('"1" target="s"', '"1" target="s" directed="true"', "g.graphml:7:1: error: links of one direction"),
+    ],
+)
+def test_what_is_wrong_in_graphml_is_said_at_its_place(tmp_path, old, new, said):
+    assert old in ROW_OF_THREE
+    (tmp_path / "g.graphml").write_text(ROW_OF_THREE.replace(old, new))
+    with pytest.raises(InputError) as error:
+        load(write(tmp_path, "graph: g.graphml\n"))
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ends", "said"),
+    [
+        ([{"id": 1}, {"id": 2}, {"id": 1, "kind": "switch"}], (1, 2), "another node has this id"),
+        ([{"id": 1}, {"id": 2}, {"id": "2"}], (1, 2), "another node has this id"),
+        ([{"id": 1}, {"id": 2}], (1, 1), "a link joins two nodes"),
+    ],
+)
+def test_nodes_of_one_id_and_links_from_a_node_to_itself_are_refused(tmp_path, nodes, ends, said):
+    edge = {"source": ends[0], "target": ends[1], "bandwidth": 1, "latency": 5}
+    (tmp_path / "g.json").write_text(json.dumps({"nodes": nodes, "links": [edge | {"source": 2, "target": 1}, edge]}))
+    with pytest.raises(InputError, match=said):
+        load(write(tmp_path, "graph: g.json\n"))
+
+
 def test_what_files_between_the_two_generations_leave_out_is_understood(tmp_path):
     assert load(write(tmp_path, RING.replace("[Ring]", "Ring"))).dims == load(write(tmp_path, RING)).dims
     unnamed = {key: value for key, value in HIERARCHICAL.items() if key != "topology-name"}

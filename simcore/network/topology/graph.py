@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
-import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
-from simcore.documents import Node, location_of, read, read_text
-from simcore.errors import InputError, Location, Problems, closest
-from simcore.markup import is_markup
+from simcore.documents import Node, read, read_text
+from simcore.errors import Problems, closest
+from simcore.markup import Element, is_markup, read_markup
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray
 from simcore.network.topology.model import Dimension, Edge, Graph, assemble
 from simcore.network.topology.nccl import read_nccl
@@ -28,17 +26,18 @@ def read_graph(path: Path, gigabyte: float, problems: Problems) -> Graph:
     Every edge has `bandwidth` and `latency`; a node with `kind: switch` is no NPU. NPUs are numbered in the
     order of the file. An undirected edge is a link in each direction.
     """
-    if path.suffix == ".graphml":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # networkx takes what has no type for a text, and we refuse that
-            return _graphml(path, gigabyte)
     if is_markup(path):
         return read_nccl(path)
-    root = read(path, problems)
+    root = _graphml(path, problems) if path.suffix == ".graphml" else read(path, problems)
     root.keys(required=("nodes",), optional=("directed", "multigraph", "graph", "links", "edges"))
     if isinstance(root.value, dict) and ("links" in root) == ("edges" in root):
         root.problem("a graph has either 'links' or 'edges'", "node-link JSON as networkx writes it")
-    kinds = dict(_node(item) for item in root.listed("nodes"))
+    kinds: dict[str, bool] = {}
+    for item in root.listed("nodes"):
+        name, npu = _node(item)
+        if name in kinds:
+            item.problem("another node has this id", "an id of its own", repr(name))
+        kinds[name] = npu
     edges = [_edge(item, kinds, gigabyte) for key in ("links", "edges") for item in root.listed(key)]
     directed = "directed" in root and root["directed"].flag()
     if not any(kinds.values()):
@@ -150,44 +149,54 @@ def _edge(item: Node, kinds: Mapping[str, bool], gigabyte: float) -> Edge:
             item[end].problem("there is no such node", closest(str(item[end].value), kinds))
     rate = item["bandwidth"].quantity(partial(parse_bytes_per_s, gigabyte=gigabyte), above=True)
     ends = str(item["source"].value), str(item["target"].value)
+    if ends[0] == ends[1]:
+        item["target"].problem("a link joins two nodes", "another node")
     return Edge(ends, rate, item["latency"].quantity(parse_ns))
 
 
-def _graphml(path: Path, gigabyte: float) -> Graph:
-    """A GraphML file, by networkx; it tells no lines, so errors name the edge."""
-    from xml.etree.ElementTree import ParseError
+def _graphml(path: Path, problems: Problems) -> Node:
+    """A GraphML file as the node-link document that says the same, every value at its place."""
+    root, source = read_markup(path), read_text(path).splitlines()
+    graph, directed = _only_graph(root)
+    keys = {key.text("id"): key for key in root.all("key")}
 
-    import networkx
+    def made(name: str, value: object, element: Element, items: Iterable[Node] = ()) -> Node:
+        node = Node(name, value, element.location.line, element.location.column, str(path), source, problems)
+        node.items = [*items]
+        return node
 
-    text = read_text(path)
-    if declared := re.search("<!(DOCTYPE|ENTITY)", text):
-        what = "a document type may define entities that grow without bound"
-        place = location_of(text, declared.start(), str(path))
-        raise InputError.at(place, what, expected="GraphML without <!DOCTYPE ..>")
-    try:
-        graph = networkx.parse_graphml(text)
-    except ParseError as error:
-        line, column = error.position
-        place = Location(str(path), line, column + 1)
-        raise InputError.at(place, f"not well-formed: {error}", expected="GraphML") from error
-    except (networkx.NetworkXException, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise InputError.at(str(path), f"not GraphML: {error}", expected="GraphML") from error
-    kinds = {str(name): data.get("kind", "npu") != "switch" for name, data in graph.nodes(data=True)}
-    edges = [_graphml_edge(path, (str(a), str(b)), data, gigabyte) for a, b, data in graph.edges(data=True)]
-    if not any(kinds.values()):
-        raise InputError.at(str(path), "the graph has no NPU", expected="at least one node that is not a switch")
-    return assemble(kinds, edges, graph.is_directed())
+    def entry(element: Element, *attributes: str) -> Node:
+        found = [made(name, element.text(name), element) for name in attributes]
+        found += [made(name, said.content.strip(), said) for name, said in _said(element, keys).items()]
+        return made(element.name, {item.name: item.value for item in found}, element, found)
+
+    nodes = [entry(node, "id") for node in graph.all("node")]
+    links = [entry(edge, "source", "target") for edge in graph.all("edge")]
+    parts = [made(name, [each.value for each in own], graph, own) for name, own in (("nodes", nodes), ("links", links))]
+    parts.append(made("directed", directed, graph))
+    return made("graph", {part.name: part.value for part in parts}, graph, parts)
 
 
-def _graphml_edge(path: Path, ends: tuple[str, str], data: Mapping[str, str], gigabyte: float) -> Edge:
-    """One edge of a GraphML file."""
-    try:
-        rate = parse_bytes_per_s(data["bandwidth"], gigabyte=gigabyte)
-        latency = parse_ns(data["latency"])
-    except (KeyError, ValueError, TypeError, OverflowError) as error:
-        raise InputError.at(
-            str(path), f"edge {ends[0]} - {ends[1]}: {error}", expected="bandwidth and latency on every edge"
-        ) from error
-    if rate <= 0 or latency < 0:
-        raise InputError.at(str(path), f"edge {ends[0]} - {ends[1]}", expected="bandwidth > 0 and latency >= 0")
-    return Edge(ends, rate, latency)
+def _only_graph(root: Element) -> tuple[Element, bool]:
+    """What a GraphML file is about, and whether its links have one direction; InputError for what else it may have."""
+    graph = next(iter(root.all("graph")), None)
+    if root.name != "graphml" or not graph:
+        raise root.error("not GraphML", expected="<graphml> with a <graph>", found=f"<{root.name}>")
+    directed = graph.attributes.get("edgedefault") == "directed"
+    for other in root.walk():
+        if other.name == "hyperedge" or (other.name == "graph" and other is not graph):
+            raise other.error(f"<{other.name}> is not read", expected="one <graph> of <node> and <edge>")
+        if other.name == "edge" and (other.attributes.get("directed", f"{directed}").lower() == "true") != directed:
+            raise other.error("links of one direction, and others of both", expected="directed as edgedefault says")
+    return graph, directed
+
+
+def _said(element: Element, keys: Mapping[str, Element]) -> dict[str, Element]:
+    """What the data of a node or edge say, by the name of their key, and its defaults of what they do not."""
+    of_it = [key for key in keys.values() if key.attributes.get("for", "all") in {"all", element.name}]
+    found = {key.attributes.get("attr.name", ""): otherwise for key in of_it for otherwise in key.all("default")}
+    for data in element.all("data"):
+        if data.text("key") not in keys:
+            raise data.error("there is no such <key>", closest(data.text("key"), keys), repr(data.text("key")))
+        found[keys[data.text("key")].attributes.get("attr.name", "")] = data
+    return found
