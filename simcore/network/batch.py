@@ -207,7 +207,7 @@ def play_windows(
     order, a_link = rounds * a_round + src, (int(rounds.max()) + 1) * a_round
     place, head_ns, tail_ns = first.copy(), start_ns.copy(), start_ns.copy()
     while (now_ns := int(head_ns.min())) < NEVER:
-        until_ns = now_ns + WINDOWS_AHEAD * width_ns
+        until_ns = min(now_ns + WINDOWS_AHEAD * width_ns, NEVER)
         soon = np.flatnonzero(head_ns < until_ns)
         while (now_ns := int((heads_ns := head_ns[soon]).min())) < until_ns:
             message = soon[heads_ns < min(now_ns + width_ns, until_ns)]

@@ -143,6 +143,12 @@ def test_packets_of_the_other_half_let_a_rank_go_on_before_those_of_the_first():
     assert run.report() == run.report(exact="messages")
 
 
+@pytest.mark.parametrize("latency_ns", [2.0**50, 2.0**54, 2.0**56])
+def test_hops_may_take_years(latency_ns):
+    run = Run(micro(CollectiveKind.ALL_TO_ALL, 4096), Topology((Dimension("Ring", 4, 50e9, latency_ns),)))
+    assert run.report() == run.report(exact="messages")
+
+
 def by_diagonal(dims: tuple[Dimension, ...]) -> dict[int, float]:
     """Stragglers of a Latin square: in every row and column each factor once, everywhere at another place."""
     width, height = (dim.npus for dim in dims)

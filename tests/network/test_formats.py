@@ -466,6 +466,12 @@ def test_a_topology_of_simai_is_read_as_it_is(tmp_path, capsys):
     assert "the workload's header says 512 GPUs and the topology 2 NPUs" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("rate", ["0", "0.0", "1e-6", "0.01", None])
+def test_links_that_lose_packets_are_told(tmp_path, rate):
+    (tmp_path / "net.txt").write_text(f"3 1 2\n2\n0 2 400Gbps 0.0005ms {rate or ''}\n1 2 400Gbps 0.0005ms 0\n")
+    assert bool(load(str(tmp_path / "net.txt")).notes()) == (rate in {"1e-6", "0.01"})
+
+
 def test_what_stands_behind_the_links_is_the_authors_as_in_the_files_of_hpcc(tmp_path):
     notes = "\nFirst line: total node #, switch node #, link #\nsrc0 dst0 rate delay error_rate\n"
     for name, text in (("plain", SIMAI), ("noted", SIMAI + notes)):

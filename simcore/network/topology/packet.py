@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ from simcore.units import parse_bytes_per_s, parse_ns
 T = TypeVar("T")
 MOST_NODES = 1 << 20
 GIGABIT = 1e9 / 8
+NOTE = "error rates of ns-3's links are not read: nothing is lost on a link"
 _HEAD = re.compile(r"[ \t]*[0-9]{1,9}(([ \t]+[0-9]{1,9}){2}|([ \t]+[0-9]{1,9}){4}[ \t]+[^\s0-9:]\S*)[ \t\r]*(\n|$)")
 _MEASURE = re.compile(r"[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?[A-Za-z]+(/s)?", re.ASCII)
 _WORDS = re.compile(r"\S+")
@@ -96,7 +98,9 @@ def read_packet_network(text: str, file: str, problems: Problems) -> Graph:
         )
         for line in used
     ]
-    return assemble({f"{name}": f"{name}" not in switches for name in range(nodes)}, edges, directed=False)
+    graph = assemble({f"{name}": f"{name}" not in switches for name in range(nodes)}, edges, directed=False)
+    lossy = any(word[0].strip("0.") for line in used for word in lines.words[line][4:5])
+    return replace(graph, note=NOTE) if lossy else graph
 
 
 def _measure(word: str) -> str:
