@@ -237,8 +237,10 @@ class CutThrough(LinkNetwork):
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
+        self._depart(_Message(key, (src, dst), size_bytes, self._path(src, dst), deliver, self.env.now))
+
+    def _depart(self, message: _Message) -> None:
         now_ns = self.env.now
-        message = _Message(key, (src, dst), size_bytes, self._path(src, dst), deliver, now_ns)
         if message.path.links:
             self._arrive(message, now_ns, now_ns)
         else:
@@ -360,11 +362,16 @@ class FaultyCutThrough(CutThrough):
         """What every link carried so far, and what the faults did."""
         return replace(super().table(), faults=self._outlook.counts())
 
-    def _path(self, src: int, dst: int) -> Path:
-        """The way that is there now; the usual one where there is none, on which the message will wait."""
-        usual = super()._path(src, dst)
-        way = self._outlook.around(usual.links, src, dst, self.env.now)
-        return usual if way is None or way == usual.links else self._along(way)
+    def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
+        """As `Network.send`, over the way that is there now, or as soon as there is one."""
+        now_ns, path = self.env.now, self._path(src, dst)
+        way = self._outlook.around(path.links, src, dst, now_ns)
+        if way is None:
+            again = partial(self.send, src, dst, size_bytes, key, deliver)
+            after(self.env, self._outlook.next_change(now_ns) - now_ns, again)
+            return
+        path = path if way == path.links else self._along(way)
+        self._depart(_Message(key, (src, dst), size_bytes, path, deliver, now_ns))
 
     def _advance(self, message: _Message, now_ns: int) -> int:
         """As `CutThrough`, around links that are down."""

@@ -116,6 +116,19 @@ def test_without_a_way_a_message_waits_for_one(network):
     assert sent(ring(*faults), network, [(5, 0, 1, 100)])[0] == [800]
 
 
+CUT_OFF = st.tuples(st.integers(0, 5), st.integers(1, 900), st.integers(1, 900))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(CUT_OFF, min_size=1, max_size=3), st.tuples(*[st.integers(0, most) for most in (900, 5, 5, 500)]))
+def test_a_lone_message_waits_where_it_is_for_a_way_whatever_shares_links(npus, message):
+    """Links that come back while it is on its way change nothing: the way that it has goes on."""
+    ends = [(npu + side, end_ns) for npu, *both in npus for side, end_ns in enumerate(both)]
+    texts = [f"link {(npu - 1) % 6}-{npu % 6} down @ 0-{end_ns}" for npu, end_ns in ends]
+    links = ring(*texts, npus=6, latency_ns=20.0)
+    assert sent(links, FaultyCutThrough, [message])[0] == sent(links, FairShare, [message])[0]
+
+
 @NETWORKS
 def test_without_a_way_for_ever_a_run_is_refused(network):
     with pytest.raises(InputError, match="no way is left from 0 to 1"):
