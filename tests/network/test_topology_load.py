@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import simcore
 from simcore import library
 from simcore.errors import InputError
 from simcore.network.topology.load import load
@@ -97,6 +98,14 @@ def test_graphml_gives_the_same_graph_as_node_link_json(tmp_path):
     as_xml, as_json = (load(write(tmp_path, f"graph: g.{kind}\n")).graph for kind in ("graphml", "json"))
     assert as_xml == as_json
     assert len(as_xml.src) == 10
+
+
+@pytest.mark.parametrize("network", ["congested", "queued"])
+def test_seeds_of_routes_are_of_32_bits(tmp_path, network):
+    place = write(tmp_path, RING + "routing: [ecmp]\nrouting_seed: 4294967295\n")
+    assert simcore.run("micro_all_to_all", load(place), network=network).time_ns > 0
+    with pytest.raises(InputError, match="4,294,967,295"):
+        load(write(tmp_path, RING + "routing: [ecmp]\nrouting_seed: 4294967296\n"))
 
 
 ROW_OF_THREE = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">

@@ -32,6 +32,7 @@ MAX_NPUS = 1 << 24
 MOST_CELLS = 1 << 20  # of a wafer, all of whose links are looked at
 """What fits in memory with a few numbers for each NPU."""
 
+MOST_SEED = (1 << 32) - 1  # hashes take so many bits of each end
 GRAPH_KEYS = ("name", "description", "gigabyte", "routing", "routing_seed", "circuits")
 Columns = Mapping[str, tuple[str, Callable[[Node], Any], Any]]
 """Key of a file -> field, how an entry is read, what it is without one; None where there must be one."""
@@ -173,7 +174,7 @@ def _with_ports(root: Node, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...
         key: _column(root, key, convert, len(dims)) if key in root else [other] * len(dims)
         for key, (convert, other) in PORT_KEYS.items()
     }
-    seed = root["routing_seed"].integer() if "routing_seed" in root else 0
+    seed = root["routing_seed"].integer(maximum=MOST_SEED) if "routing_seed" in root else 0
     if root.problems.found or not given:
         return dims
     found = []
