@@ -149,6 +149,13 @@ def test_hops_may_take_years(latency_ns):
     assert run.report() == run.report(exact="messages")
 
 
+@pytest.mark.parametrize("rate", [0.03, 0.01])
+def test_what_takes_longer_than_can_be_counted_is_refused(rate):
+    run = Run(micro(CollectiveKind.ALL_TO_ALL, 10**9), Topology((Dimension("Ring", 8, rate, 500.0),)))
+    with pytest.raises(OverflowError, match="or more"):
+        run.report()
+
+
 def by_diagonal(dims: tuple[Dimension, ...]) -> dict[int, float]:
     """Stragglers of a Latin square: in every row and column each factor once, everywhere at another place."""
     width, height = (dim.npus for dim in dims)

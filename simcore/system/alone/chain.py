@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from simcore.network.clock import occupied_ns
 from simcore.network.congested import LinkNetwork
+from simcore.network.core import NEVER
 from simcore.network.instant import Environment
 from simcore.network.topology.fabric import IntArray
 from simcore.system.alone.at_once import all_at_once
@@ -84,7 +85,7 @@ class Phases:
         """Message by message, as columns."""
         running = Running(self._layouts, len(shape.graph))
         group_of = {}
-        exits = [np.zeros(shape.players(members), np.int64) for members in groups]
+        exits = [np.full(shape.players(members), -1) for members in groups]
         for index, (plan, members) in enumerate(zip(plans, groups, strict=True)):
             for layout, base in self._layouts.of(shape, plan, members, costs):
                 group_of[running.start(layout, 0, base, 0, 0)] = index
@@ -93,6 +94,8 @@ class Phases:
             own[position] = max(own[position], time_ns)
         for instance in group_of:
             running.end(instance)
+        if min(own.min() for own in exits) < 0:
+            raise OverflowError(f"{NEVER:,} ns or more")
         occupied = running.rows() if shape.graph.timed else None
         return PhaseTimes(of_all(exits, groups), *running.counts(0, len(shape.graph)), occupied)
 
