@@ -172,7 +172,7 @@ def _rules(document: ReportDocument, width: int) -> str:
         why = f" ({row['refused']})" * bool(row["refused"])
         if added_ns or why:
             lines.append(textwrap.fill(f"{said}  {row['rule']}{why}", width, subsequent_indent=f"{margin}  "))
-    silent = sum(row["added_ns"] == 0 for row in rows)
+    silent = sum(row["added_ns"] == 0 for row in rows[:-1])  # the last row is all of them
     lines += [f"{silent} rules change nothing here."] * bool(silent)
     return "\n".join(lines)
 

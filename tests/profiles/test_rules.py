@@ -10,6 +10,7 @@ from simcore.api import run
 from simcore.cli import cli
 from simcore.errors import InputError
 from simcore.profiles import GraphRules, profiles
+from simcore.report.text import render
 from tests.laws.cases_astra_sim_1 import case, layer, machine, system
 from tests.published.peers import first_generation
 
@@ -87,6 +88,12 @@ def test_the_command_prints_the_rules_as_text_and_as_json(two_states):
     assert "+2 ns +16.67%  Every state of the training loop costs a nanosecond." in text
     found = json.loads(CliRunner().invoke(cli, [*command, "--explain-profile", "--json"]).output)
     assert found["profile_rules"][-1]["rule"] == "All of these: profile native."
+
+
+def test_rules_that_change_nothing_are_counted_without_the_run_without_all_of_them(two_states):
+    """None of ASTRA-sim 2.x changes anything where nothing is sent."""
+    told = render(run(two_states, "ring8", profile="astra-sim-2", explain_profile=True).to_dict())
+    assert f"{len(profiles.get('astra-sim-2').rules)} rules change nothing here." in told
 
 
 @pytest.mark.parametrize("algorithms", ["direct4_ring", "direct5_halvingDoubling", "ring_ring"])
