@@ -26,12 +26,11 @@ def power_over_time(timeline: Timeline, name: str) -> PowerRow:
     boards, bins_ns = np.array([len(ranks) for ranks in timeline.ranks]), np.diff(edges_ns)
     busy_ns = boards @ (computing * bins_ns).round().astype(np.int64)  # whole, so that folding changes no digit
     watts = timeline.npus * board_w(device, busy_ns / (timeline.npus * bins_ns))
-    energy_j = fsum((watts * bins_ns).tolist()) * 1e-9
-    mean_w = energy_j / (span_ns * 1e-9) / timeline.npus
+    mean_w = fsum((watts * bins_ns).tolist()) / span_ns
     return {
         "accelerator": device.name,
-        "board_w": mean_w,
-        "energy_j": energy_j,
+        "board_w": mean_w / timeline.npus,
+        "energy_j": mean_w * timeline.time_ns * 1e-9,
         "edges_ns": edges_ns.tolist(),
         "watts": watts.tolist(),
     }

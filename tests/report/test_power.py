@@ -31,11 +31,16 @@ def test_boards_draw_between_waiting_and_their_limit_and_energy_is_what_they_do(
     assert all(0.999 * WAITING * limit_w <= watts / timeline.npus <= limit_w for watts in row["watts"])
     bins_ns = [after - before for before, after in zip(row["edges_ns"], row["edges_ns"][1:], strict=False)]
     drawn_j = fsum(watts * ns * 1e-9 for watts, ns in zip(row["watts"], bins_ns, strict=True))
-    assert row["energy_j"] == pytest.approx(drawn_j)
+    assert row["energy_j"] == pytest.approx(drawn_j * bool(timeline.time_ns))
     classes = zip(timeline.ranks, class_figures(timeline).compute_ns.tolist(), strict=True)
     busy_s = fsum(len(ranks) * ns * 1e-9 for ranks, ns in classes)
-    span_s = max(timeline.time_ns, 1) * 1e-9 * timeline.npus
+    span_s = timeline.time_ns * 1e-9 * timeline.npus
     assert row["energy_j"] == pytest.approx(limit_w * (WAITING * span_s + (0.93 - WAITING) * busy_s), rel=1e-6)
+
+
+def test_a_run_that_takes_no_time_takes_no_energy():
+    power = run(GraphSet((graph(),), np.zeros(8, np.int32)), "ring8", power="H100").to_dict()["power"]
+    assert power["energy_j"] == 0 < power["board_w"]
 
 
 @settings(deadline=None, max_examples=20)
