@@ -106,7 +106,7 @@ class Table:
         """Columns in which anything stands, cells, and which columns are text."""
         values = self.values()
         kept = [at for at in range(len(self.columns)) if any(row[at] not in ("", None) for row in values)]
-        cells = [[printable(shown(row[at], self.columns[at].unit)) for at in kept] for row in values]
+        cells = [[_one_line(shown(row[at], self.columns[at].unit)) for at in kept] for row in values]
         text = [not self.columns[at].unit and all(isinstance(row[at], str) for row in values) for at in kept]
         return [self.columns[at] for at in kept], cells, text
 
@@ -183,6 +183,10 @@ def _widths(lines: Sequence[Sequence[str]], text: Sequence[bool], width: int) ->
         widths[max(elastic, key=lambda at: widths[at])] -= 1
         excess -= 1
     return widths
+
+
+def _one_line(text: str) -> str:
+    return printable(text).replace("\n", "?")
 
 
 def _html_row(element: str, cells: Iterable[str]) -> str:

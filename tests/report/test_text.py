@@ -123,3 +123,10 @@ def test_who_ends_last_is_named_where_rank_0_ends_before():
     told = render(simcore.run(graph, Topology((Dimension("Ring", 4, 50e9, 500.0),))).to_dict())
     assert "Last to end: rank" in told
     assert "Last to end" not in render(simcore.run("dlrm", "ring64").to_dict())
+
+
+@given(st.text())
+def test_a_name_takes_one_line_of_a_table_whatever_it_holds(name):
+    """Names of a trace's nodes are free texts."""
+    table = Table("", columns("name", "time_ns"), [(name, 1), ("other", 2)])
+    assert len(table.text().splitlines()) == 3
