@@ -41,7 +41,8 @@ def links_figure(timeline: Timeline) -> Figure:
     figure = _matrix(links) if links.coordinates is None else _map(timeline, links, links.coordinates.astype(float))
     most = int(links.size_bytes.argmax())  # the longest busy may be another one
     busy, carried = links.busy_ns[most] / max(timeline.time_ns, 1), format_bytes(int(links.size_bytes[most]))
-    told = f"most over {links.src[most]} to {links.dst[most]}: {carried}, busy {busy:.0%}"
+    over = f" in {len(timeline.iterations)} iterations" * (len(timeline.iterations) > 1)
+    told = f"most over {links.src[most]} to {links.dst[most]}: {carried}{over}, busy {busy:.0%}"
     with styled():
         figure.axes[0].set_title(told, fontsize=9, color=INK)
     return figure

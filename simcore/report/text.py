@@ -128,9 +128,10 @@ def _notes(document: ReportDocument) -> Iterator[str]:
         for row in document.get("faults", ())
     )
     if power := document.get("power"):
-        name, npus = power["accelerator"], document["npus"]
+        name, npus, count = power["accelerator"], document["npus"], len(document["iterations"])
         drawn = f"{power['board_w']:,.0f} W on average, {format_joules(power['energy_j'] / npus)}"
-        yield f"Power: a {name} draws {drawn}; all {npus:,} {format_joules(power['energy_j'])}."
+        over = f" in {count} iterations" * (count > 1)
+        yield f"Power: a {name} draws {drawn}; all {npus:,} {format_joules(power['energy_j'])}{over}."
 
 
 def _wafer_steps(document: ReportDocument) -> Iterator[str]:

@@ -57,6 +57,11 @@ def test_the_title_names_the_link_that_carried_most():
     assert f"{timeline.links.src[most]} to {timeline.links.dst[most]}" in title
 
 
+def test_the_title_says_in_how_many_iterations_a_link_carried_what_it_says():
+    titles = [links_figure(grid("Ring", iterations=count)).axes[0].get_title() for count in (1, 3)]
+    assert "iterations" not in titles[0] and " in 3 iterations, busy" in titles[1]
+
+
 def test_networks_without_links_are_refused():
     with pytest.raises(InputError, match="no links"):
         links_figure(grid("Ring", network="congestion-free"))

@@ -15,6 +15,7 @@ from simcore.compute.power import WAITING
 from simcore.report.archive import read_report
 from simcore.report.plots import breakdown_figure
 from simcore.report.power import power_over_time
+from simcore.report.text import render
 from simcore.timeline.breakdown import class_figures
 from simcore.workload.model import GraphSet, NodeKind
 from tests.graphs import graph, node
@@ -60,6 +61,11 @@ def test_boards_draw_the_same_to_the_last_digit_without_folding(straggler):
     )
     assert folded["classes"] < unfolded["classes"]
     assert folded["power"] == unfolded["power"]
+
+
+def test_energy_beside_the_figures_of_a_mean_iteration_says_that_it_is_that_of_all():
+    once, thrice = (render(run("dlrm", "ring8", power="H100", iterations=count).to_dict()) for count in (1, 3))
+    assert "in 3 iterations." in " ".join(thrice.split()) and "iterations" not in once
 
 
 def test_report_page_picture_and_archive_tell_the_same_power(tmp_path, capsys):
