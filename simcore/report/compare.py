@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar
 
 from simcore.report.aligned import Comparison, Pair, align, both
@@ -86,12 +87,13 @@ class ReportComparison(Comparison):
             why = "what changed inside cancels out" if changed else "nothing that is measured changed"
             return f"Both take {format_ns(time.a)} per iteration; {why}."
         faster = time.difference < 0
-        factor = max(time.a, time.b) / max(min(time.a, time.b), 1)
-        verdict = f"{format_ratio(factor)} times as {'fast' if faster else 'slow'} as A"
+        shorter, longer = sorted((time.a, time.b))
+        factor = longer / shorter if shorter else inf  # of what takes no time, none is told
+        verdict = f", {format_ratio(factor)} times as {'fast' if faster else 'slow'} as A" * bool(shorter)
         if factor < 1.1:
-            verdict = f"{100 * abs(time.difference) / max(time.a, 1):.2g}% {'less' if faster else 'more'}"
+            verdict = f", {100 * abs(time.difference) / time.a:.2g}% {'less' if faster else 'more'}"
         times = f"B takes {format_ns(time.b)} per iteration where A takes {format_ns(time.a)}"
-        return f"{times}, {verdict}: {self._cause()}."
+        return f"{times}{verdict}: {self._cause()}."
 
     def _shares(self) -> dict[str, Pair]:
         return {"compute": self.compute_ns, "exposed communication": self.exposed_comm_ns, "idle time": self.idle_ns}

@@ -49,6 +49,14 @@ def test_a_factor_of_thousands_is_written_out():
     assert "3,687 times as slow as A" in compare(fast, slow).headline()
 
 
+@pytest.mark.parametrize("names", [("nothing", "some"), ("some", "nothing")])
+def test_no_factor_is_told_where_one_of_two_takes_no_time(names):
+    runs = {"some": report().to_dict(), "nothing": report(scale=0).to_dict()}
+    assert not runs["nothing"]["time_ns"]
+    sentence = compare(*(runs[name] for name in names)).headline()
+    assert "times as" not in sentence and "%" not in sentence.partition(":")[0]
+
+
 def test_more_compute_is_blamed_with_its_layer():
     more = report(scale=1000).to_dict()
     for row in (more["layers"][2]["forward"], more, more["breakdown"]):
