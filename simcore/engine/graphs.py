@@ -154,7 +154,7 @@ def _most_bytes(graphs: GraphSet, topology: Topology) -> dict[int, bytes]:
     of 64 bits; {} where all members of every group give the same.
     """
     sent = [_sent(graph) for graph in graphs.graphs] if len(graphs.graphs) > 1 else []
-    said = [{group: (table[1:].tobytes()) for group, table in own.items()} for own in sent]
+    said = [{group: table[1:].tobytes() for group, table in own.items()} for own in sent]
     if all(own == said[0] for own in said):
         return {}
     groups: defaultdict[Hashable, list[tuple[int, NDArray[np.int64]]]] = defaultdict(list)
