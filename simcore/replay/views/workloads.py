@@ -19,6 +19,7 @@ from simcore.replay.session import Replay, StepReplay
 from simcore.replay.steps.coupling import communicator, told_apart
 from simcore.replay.steps.graph import EdgeKind, NodeKind
 from simcore.replay.steps.rank import NOWHERE
+from simcore.system.groups import LogicalDim
 from simcore.timeline.breakdown import union_ns
 from simcore.workload import model
 from simcore.workload.chakra.schema import CommType
@@ -72,20 +73,14 @@ def _written(traces: Sequence[KinetoTrace]) -> Sequence[int]:
     """The ranks of an exported step: those recorded; of one alone as many as most of its groups repeat in."""
     if len(traces) > 1:
         return sorted(trace.rank for trace in traces)
-    spans = [_span(said.ranks) for _, said in collectives(traces[0]).values() if said.ranks]
+    rows = [_row(said.ranks) for _, said in collectives(traces[0]).values() if said.ranks]
+    spans = [row.stride * row.size for row in rows]
     return range(max(spans, key=lambda span: (sum(span % other == 0 for other in spans), span), default=1))
 
 
-def _span(ranks: Sequence[int]) -> int:
-    """How many ranks the first of evenly spaced ones and all like them, one beside the other, take up."""
-    return max(ranks[-1] - ranks[0], 0) // max(len(ranks) - 1, 1) * len(ranks) or 1
-
-
-def _row(ranks: Sequence[int], rank: int) -> tuple[int, ...]:
-    """The ranks that are to another rank what evenly spaced ones are to each of their own."""
-    span = _span(ranks)
-    stride = span // len(ranks) or 1
-    return tuple(range(rank // span * span + rank % stride, (rank // span + 1) * span, stride))
+def _row(ranks: Sequence[int]) -> LogicalDim:
+    """The groups of which evenly spaced ranks are one, and which stand one beside the other."""
+    return LogicalDim(0, len(ranks), max(ranks[-1] - ranks[0], 0) // max(len(ranks) - 1, 1) or 1)
 
 
 class _Rank:
@@ -124,13 +119,15 @@ class _Rank:
         """Whether somebody is written for all ranks of a group."""
         if not self.alone:
             return set(ranks) <= set(self.written)
-        return len(self.written) % _span(ranks) == 0 and _row(ranks, self.trace.rank) == ranks
+        row = _row(ranks)
+        fits = len(self.written) % (row.stride * row.size) == 0
+        return fits and row.members(self.trace.rank).tolist() == [*ranks]
 
     def content(self, rank: int) -> bytes:
         """The file of this rank, or of one that it stands for: nodes come behind what they wait for."""
         self.named, members = {}, dict(self.groups)
         for end, said in self.collectives.items():
-            ranks = _row(said.ranks, rank) if self.alone else said.ranks
+            ranks = tuple(_row(said.ranks).members(rank).tolist()) if self.alone else said.ranks
             self.named[end] = name = self._name(said, ranks)
             members |= {name: ranks} if name else {}
         return encode(metadata(), self._messages(members))
