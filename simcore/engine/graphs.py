@@ -57,7 +57,8 @@ class GraphCase:
         used = {KINDS[code] for graph in graphs.graphs for code in np.unique(graph.collective).tolist() if code >= 0}
         lanes = {kind: lanes for kind, lanes in setup.lanes.items() if kind in used}
         shares_memory = memory is not None and memory.npus_per_node != 0
-        self._graphs, self._memory, self._most_bytes = graphs, memory, most_bytes
+        self._graphs, self._memory = graphs, memory
+        self._most_bytes = most_bytes if setup.profile.gang else {}  # others need not agree on chunks
         # Where all NPUs of a group begin together it makes no difference which group of a family it is.
         self._families = _families(graphs, setup, lanes) if setup.profile.gang else {}
         # Those of one graph may fare differently.
@@ -357,7 +358,7 @@ def _request(
     setup: Setup, graph: Graph, row: int, kind: CollectiveKind, group: _Group, name: int, most: int
 ) -> Request:
     """What a collective node sends, to which some NPU gives the `most` bytes."""
-    sizes = [int(graph.size_bytes[row]), most if setup.profile.gang else 0]
+    sizes = [int(graph.size_bytes[row]), most]
     if setup.profile.graph.scales:
         sizes = [setup.profile.scale(size, setup.settings.comm_scale) for size in sizes]
     size_bytes, most_bytes = sizes if kind != CollectiveKind.BARRIER else (BARRIER_BYTES, 0)
