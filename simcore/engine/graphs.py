@@ -59,8 +59,7 @@ class GraphCase:
         shares_memory = memory is not None and memory.npus_per_node != 0
         self._graphs, self._memory = graphs, memory
         self._most_bytes = most_bytes if setup.profile.gang else {}  # others need not agree on chunks
-        # Where all NPUs of a group begin together it makes no difference which group of a family it is.
-        self._families = _families(graphs, setup, lanes) if setup.profile.gang else {}
+        self._families = _families(graphs, setup, lanes)
         # Those of one graph may fare differently.
         self._told_apart = shares_memory or _tells_apart(graphs, setup, self._families)
         self._groups = _groups(graphs, setup, self._families)
@@ -72,14 +71,18 @@ class GraphCase:
 
     @property
     def machine(self) -> Setup:
-        """The setup, with dimensions cut where families of communicators are rows of them, and the lanes of these."""
-        families = sorted(set(self._families.values()))
-        dims = rows_in(self.setup.dims, families)
-        lanes = {
-            kind: (*own, *(_lane(self.setup, kind, dim, row=True) for _, dim in families))
-            for kind, own in self.setup.lanes.items()
-        }
-        return replace(self.setup, dims=dims, lanes=lanes)
+        """The setup, with dimensions cut where families of communicators are rows of them, and the lanes it takes.
+
+        Those of a dimension are only where some collective is not of a family.
+        """
+        setup, lanes = self.setup, {}
+        sent = {pair for graph in self._graphs.graphs for pair in _sent_in(graph)}
+        for kind, own in setup.lanes.items():
+            families = {self._families.get(name) for other, name in sent if other == kind}
+            dims = [family.dim for family in sorted(filter(None, families))]
+            rows = (_lane(setup, kind, dim, row=setup.profile.gang) for dim in dims)
+            lanes[kind] = (*(own if None in families else ()), *rows)
+        return replace(setup, dims=rows_in(setup.dims, self._families.values()), lanes=lanes)
 
     def programs(self) -> NDArray[np.int64] | None:
         """Which graph every NPU runs; None where nobody can stand for another.
@@ -148,6 +151,13 @@ def _in_groups(graph: Graph, topology: Topology) -> Graph:
     spans = [", ".join(str(at) for at in range(mask.bit_length()) if mask >> at & 1) for mask in masks]
     names = (*graph.group_names, *(f"(dimension {span})" for span in spans))
     return replace(graph, group=group, group_names=names)
+
+
+def _sent_in(graph: Graph) -> set[tuple[CollectiveKind, str]]:
+    """What kinds of collectives are sent in which communicators."""
+    rows = np.flatnonzero(graph.collective >= 0)
+    pairs = np.unique([graph.collective[rows], graph.group[rows]], axis=1).T.tolist()
+    return {(KINDS[kind], graph.group_names[group]) for kind, group in pairs}
 
 
 def _most_bytes(graphs: GraphSet, topology: Topology) -> dict[int, bytes]:
@@ -220,10 +230,11 @@ def _groups(graphs: GraphSet, setup: Setup, families: Mapping[str, Family]) -> d
     found = {}
     for name in {name for graph in graphs.graphs for name in graph.group_names}:
         ranks = graphs.groups.get(name, ())
+        gang = setup.profile.gang
         if name in families:
-            found[name] = _Group(families[name].name, ranks, families[name].dim, row=True)
+            found[name] = _Group(families[name].name, ranks, families[name].dim, row=gang)
         elif 0 < len(ranks) < setup.topology.npus:
-            row = setup.profile.gang and row_of(setup.topology, ranks) is not None
+            row = gang and row_of(setup.topology, ranks) is not None
             found[name] = _Group(name, ranks, Communicator(ranks, along=first_apart(_dims(setup), ranks)), row)
         else:
             found[name] = _Group(name, ranks)
@@ -231,10 +242,15 @@ def _groups(graphs: GraphSet, setup: Setup, families: Mapping[str, Family]) -> d
 
 
 def _families(graphs: GraphSet, setup: Setup, lanes: Mapping[CollectiveKind, Sequence[Lane]]) -> dict[str, Family]:
-    """Those of communicators, where all are rows of dimensions in which all kinds of collectives have queues."""
+    """Those of communicators, where all are rows of dimensions in which all kinds of collectives have queues.
+
+    Where all NPUs of a group begin together it makes no difference which group of a family it is, else only where all
+    NPUs do the same.
+    """
     found = families_of(graphs, setup.topology)
     queued = all(dim.index < len(own) for _, dim in found.values() for own in lanes.values())
-    return found if queued and rows_in(setup.dims, found.values()) else {}
+    alike = setup.profile.gang or not np.ptp(programs_of(graphs, found))
+    return found if queued and alike and rows_in(setup.dims, found.values()) else {}
 
 
 def _tells_apart(graphs: GraphSet, setup: Setup, families: Mapping[str, Family]) -> bool:
@@ -384,7 +400,7 @@ def _lane(setup: Setup, kind: CollectiveKind, dim: GroupDim, *, row: bool) -> La
     lanes = setup.lanes[kind]
     queue = 0 if setup.profile.graph.one_queue else min(dim.along, len(lanes) - 1)
     own = (lane.algorithm for lane in lanes if lane.dim.index == dim.along and not lane.algorithm.whole_machine)
-    return Lane(queue, dim, (next(own, None) if row else None) or _group_algorithm(setup, kind))
+    return Lane(queue, dim, (next(own, None) if row else None) or _group_algorithm(setup, kind), local=not row)
 
 
 def _root(graph: Graph, row: int, ranks: Sequence[int]) -> int:

@@ -168,7 +168,7 @@ def _lanes_of_kind(topology: Topology, dims: Sequence[LogicalDim], chosen: Seque
 def _toured(topology: Topology, algorithm: Algorithm) -> Communicator:
     """All NPUs in the order of a tour; InputError where there is none."""
     try:
-        return Communicator(TOURS[algorithm.tour](LinkGraph(topology)), local=False)
+        return Communicator(TOURS[algorithm.tour](LinkGraph(topology)))
     except ValueError as error:
         place = algorithm.location or Location("--system")
         hint = "snakeRing goes round any mesh, torus or wafer, over longer ways where it must"

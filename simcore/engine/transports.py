@@ -345,7 +345,7 @@ class Traffic:
         if any(own >= ASYMMETRIC for own in self._may.values()):
             return False
         for kind, lane in self._plans:
-            costs = self._costs.of(lane.dim)
+            costs = self._costs.of(lane)
             for plan in filter(None, _samples(kind, lane, self._costs, lane.dim.size)):
                 for _, part in plan.parts:
                     hops = {entry.hop for entry, _ in part.rounds}
@@ -433,7 +433,7 @@ def _samples(kind: CollectiveKind, lane: Lane, costs: Costs, most: int = SAMPLED
         return
     kinds = (kind, SCATTER, GATHER) if kind == CollectiveKind.ALL_REDUCE else (kind,)
     size, here = lane.dim.size, lane  # few ranks for many: as many as a power of two, even or odd where those are
-    if not costs.moves(lane.dim):
+    if not costs.of(lane).moves(lane.dim):
         if size > most:
             size = most - 2 + size % 2 if size & (size - 1) else most
         here = structs.replace(lane, dim=LogicalDim(0, size, 1))

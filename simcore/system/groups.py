@@ -27,7 +27,6 @@ class LogicalDim(Struct, frozen=True, cache_hash=True):
     size: int
     stride: int
     backward: bool = False
-    local = False
 
     @property
     def along(self) -> int:
@@ -51,7 +50,6 @@ class JointDim(Struct, frozen=True):
 
     dims: tuple[LogicalDim, ...]
     backward: bool = False
-    local = False
 
     @property
     def index(self) -> int:
@@ -84,11 +82,10 @@ class JointDim(Struct, frozen=True):
 class Communicator(Struct, frozen=True, cache_hash=True):
     """Listed NPUs in ring order: a logical dimension of its own.
 
-    A `local` one is a group of a trace. Timelines show its traffic in the dimension `along` which it lies.
+    Timelines show its traffic in the dimension `along` which it lies.
     """
 
     ranks: tuple[int, ...]
-    local: bool = True
     backward: bool = False
     along: int = 0
     index = 0

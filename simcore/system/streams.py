@@ -40,11 +40,15 @@ BY_ID = Turns()
 
 
 class Lane(Struct, frozen=True, cache_hash=True):
-    """A logical dimension as one kind of collective uses it: with an algorithm; `position` numbers the queues."""
+    """A logical dimension as one kind of collective uses it: with an algorithm; `position` numbers the queues.
+
+    A `local` one is a communicator of a trace, for which peers have costs and turns of their own.
+    """
 
     position: int
     dim: GroupDim
     algorithm: Algorithm
+    local: bool = False
 
     @property
     def backward(self) -> Lane:

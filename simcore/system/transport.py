@@ -161,7 +161,7 @@ class Solved(Transport):
 
     def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
         plan = self.plans.of(phase, group.ids[0])
-        return solve(plan, group, arrivals, self._costs.of(phase.lane.dim))
+        return solve(plan, group, arrivals, self._costs.of(phase.lane))
 
 
 # Sizes are what one rank has; the measured curves' are those of all ranks together.
@@ -372,7 +372,7 @@ class Played(Transport):
 
     def _pay(self, seat: Seat, phase: StreamPhase) -> Pay:
         """What packets cost at a seat."""
-        costs, (_, _, npu) = self._costs.of(phase.lane.dim), seat.name
+        costs, (_, _, npu) = self._costs.of(phase.lane), seat.name
         if self._packets and costs.bus:
             return self._packets.pay(npu, phase, seat.plan, costs.reduction_ns)
         return at_endpoint(self.timers[npu].after, costs.endpoint_ns, costs.reduction_ns)

@@ -20,7 +20,7 @@ from simcore.system.groups import LogicalDim
 from simcore.workload.model import ROOTED, CollectiveKind, GraphSet
 from tests.runs import KINDS
 
-NATIVE = profiles.get("native")
+NATIVE, ASTRA_SIM_2 = map(profiles.get, ("native", "astra-sim-2"))
 FABRICS = st.sampled_from(["Ring", "Switch", "Mesh", "FullyConnected"])
 
 
@@ -110,6 +110,20 @@ def test_one_npu_plays_for_all_that_do_the_same_in_rows_that_are_alike(network, 
     topology = machine(("Switch", 4, 500.0), ("Switch", 8, 700.0))
     timeline = simulate(trained(4, 8, slow=slow), topology, None, NATIVE, Settings(network))
     assert len(timeline.ranks) == (classes if slow is None else 2)
+
+
+@pytest.mark.parametrize(
+    ("network", "slow", "classes"), [("congestion-free", None, 1), ("congested", None, 1), ("congestion-free", 0, 32)]
+)
+def test_under_2_x_one_npu_plays_for_all_where_all_do_the_same(network, slow, classes):
+    """By rings, with the endpoint delay of communicators, whatever the dimensions have."""
+    topology = machine(("FullyConnected", 4, 500.0), ("Switch", 8, 700.0))
+    system = SystemConfig(implementations=dict.fromkeys(KINDS, (Algorithm("direct"), Algorithm("doubleBinaryTree"))))
+    once, alone = (
+        simulate(trained(4, 8, slow=slow), topology, system, ASTRA_SIM_2, Settings(network, fold=fold))
+        for fold in (True, False)
+    )
+    assert (len(once.ranks), once.time_ns) == (classes, alone.time_ns)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in CollectiveKind if kind not in ROOTED])

@@ -43,6 +43,35 @@ def draw(seed):
     return case | {"workload": {"kind": "nodes", "per_npu": _Traces(draw, case, npus).drawn(even)}}
 
 
+def in_rows(seed):
+    """A case in which all NPUs do the same in communicators that are rows of a dimension, of one number each."""
+    draw = Random(seed)  # noqa: S311 - a seed gives the same case everywhere
+    aware = draw.random() < 0.3
+    dims = _dims(draw, aware)
+    npus, (at, dim) = prod(dim["npus"] for dim in dims), draw.choice([*enumerate(dims)])
+    size = draw.choice([size for size in range(2, dim["npus"] + 1) if dim["npus"] % size == 0])
+    stride = prod(dim["npus"] for dim in dims[:at]) * draw.choice((1, dim["npus"] // size))
+    rows = [range(first, first + size * stride, stride) for first in range(npus) if first // stride % size == 0]
+    numbers = draw.sample(range(1, 100), len(rows))
+    group_of = {npu: str(number) for number, row in zip(numbers, rows, strict=True) for npu in row}
+    steps = [(draw.choice((*KINDS, "COMP")), draw.choice(SIZES), draw.random() < 0.7) for _ in range(5)]
+    waits = [[earlier for earlier in range(step) if draw.random() < 0.4] for step in range(5)]
+
+    def node(npu, step):
+        (kind, size_bytes, alone), number = steps[step], {"id": step, "data_deps": waits[step]}
+        if kind == "COMP":
+            return number | {"type": "COMP", "duration_micros": size_bytes % 7}
+        sent = {"type": "COMM_COLL", "collective": kind, "bytes": size_bytes}
+        return number | sent | ({"pg_name": group_of[npu]} if alone else {})
+
+    return {
+        "backend": "congestion_aware" if aware else "congestion_unaware", "topology": {"dims": dims},
+        "system": _system(draw, dims) | {"roofline-enabled": 0}, "cli": _command_line(draw),
+        "comm_groups": {str(number): [*row] for number, row in zip(numbers, rows, strict=True)},
+        "workload": {"kind": "nodes", "per_npu": [[node(npu, step) for step in range(5)] for npu in range(npus)]},
+    }  # fmt: skip
+
+
 def _dims(draw, aware):
     """One to three, one where links are shared; a ring of two that shares links aborts the original."""
     dims = []

@@ -13,7 +13,7 @@ from simcore.network.topology.model import Dimension, Topology
 from simcore.system.messages.in_order import StoreAndForward
 from tests.laws.cases_astra_sim_1 import case, layer, machine, random_case, system
 from tests.oracles import astra1, astra2
-from tests.oracles.cases_astra2 import KINDS, draw, fair_dim, implementations
+from tests.oracles.cases_astra2 import KINDS, draw, fair_dim, implementations, in_rows
 from tests.oracles.packets import Clock, RefusalError
 from tests.published.peers import PHASES, first_generation, second_generation
 from tests.published.test_astra_sim import ranks_of
@@ -63,7 +63,7 @@ def late_one():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", [*map(draw, (*range(60), *OF_2_X)), late_one()])
+@pytest.mark.parametrize("case", [*map(draw, (*range(60), *OF_2_X)), late_one(), *map(in_rows, range(40))])
 def test_every_npu_of_2_x_is_done_when_the_naive_model_says(case, tmp_path):
     expected = of_model(astra2.Simulation(case))
     try:

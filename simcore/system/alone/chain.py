@@ -52,7 +52,7 @@ class Phases:
         """
         if _hurries(shape, min(plan.least_bytes for plan in plans)):
             return None
-        costs, key = self._costs.of(phase.lane.dim), self._key(shape, phase, plans, groups)
+        costs, key = self._costs.of(phase.lane), self._key(shape, phase, plans, groups)
         if key:
             if key not in self._known:
                 self._known[key] = self._stepped(shape, phase, plans, groups, costs)
@@ -76,7 +76,7 @@ class Phases:
         self, shape: Shape, phase: StreamPhase, plans: Sequence[Plan], groups: Sequence[IntArray]
     ) -> Hashable | None:
         """What a phase sends and pays that is played message by message; None, columns are."""
-        costs = self._costs.of(phase.lane.dim)
+        costs = self._costs.of(phase.lane)
         if self._plain and not costs.rendezvous and all(plan.playable for plan in plans):
             return None
         return shape.name, *(_sent(plan, costs) for plan in plans), *(tuple(group.tolist()) for group in groups)

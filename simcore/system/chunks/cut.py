@@ -180,7 +180,7 @@ class PhaseMaker:
             choice = rules.queue_choice(wanted, decomposed, rules.num_queues)
             queue, back = choice[self._turn((lane.position, choice), len(choice))]
             trees = in_trees(lane)
-            pair = lane.position, request.group if lane.dim.local else "", request.kind
+            pair = lane.position, request.group if lane.local else "", request.kind
             mirrored = trees and self._turn(pair, 2) == 1
             way = lane.backward if back and not trees else lane
             steps.append((wanted, way, lane.position * rules.num_queues + queue, mirrored, root))

@@ -111,7 +111,7 @@ class Precedence:
         if name in self._begun:
             return
         self._begun.add(name)
-        costs, (plan, messages) = self._plans.costs.of(phase.lane.dim), self._play(phase)
+        costs, (plan, messages) = self._plans.costs.of(phase.lane), self._play(phase)
         pay = at_endpoint(self._after, costs.endpoint_ns, costs.reduction_ns)
         self._env.now = time_ns  # type: ignore[assignment]  # what memory adds is a fraction
         self._order, self._step = self._npus.copy() if order is None else order, Step(name, time_ns)
@@ -141,7 +141,7 @@ class Precedence:
         Where a second half waits for the first, one that takes less may come together with a credit, too.
         """
         dim, plan = phase.lane.dim, self._plans.of(phase, 0)
-        costs, (group, _), places = self._plans.costs.of(dim), self._group(dim), np.arange(dim.size)
+        costs, (group, _), places = self._plans.costs.of(phase.lane), self._group(dim), np.arange(dim.size)
         sent = [(plan.moves.on(places, np.array(entry.hop)), entry.size_bytes) for entry, _ in plan.rounds]
         ways = [(places, there, size_bytes) for there, size_bytes in sent]
         ways += [(np.array([each.src]), np.array([each.dst]), each.size_bytes) for each in plan.transfers]
@@ -264,7 +264,7 @@ class Precedence:
         if plan.transfers:
             steps = groupby(plan.transfers, attrgetter("step"))
             return plan, [self._tree_step(list(own), group, place) for _, own in steps]
-        asks = [RENDEZVOUS_BYTES] if self._plans.costs.of(dim).rendezvous else []
+        asks = [RENDEZVOUS_BYTES] if self._plans.costs.rendezvous else []
 
         @cache
         def message(hop: int, size_bytes: int) -> _Message:

@@ -370,7 +370,7 @@ class Shared(Transport):
     def _enter(self, place: Place, flight: PhaseFlight) -> None:
         """Play a phase from its beginning up to now; those who have left already do not do so again."""
         phase = flight.together.phase
-        costs = self._costs.of(phase.lane.dim)
+        costs = self._costs.of(phase.lane)
         gone = {npu_class for _, classes in flight.together.exits[: flight.told] for npu_class in classes}
         if gone:
             there = {npu_class: stream for npu_class, stream in flight.there.items() if npu_class not in gone}

@@ -246,7 +246,7 @@ class InOrder(Played):
         for other in known:
             if other is not group:
                 self._estrange(other, seat)
-        group = group or self._group(seat, self._own_costs.of(phase.lane.dim))
+        group = group or self._group(seat, self._own_costs.of(phase.lane))
         position = 0 if self._folded else seat.position
         group.finished[position] = finished
         return [_Part(self._network.running, own, position, first) for own, first in reversed(group.instances.items())]

@@ -14,7 +14,7 @@ from simcore.system.collectives.synthesised import wires
 from simcore.system.groups import GroupDim, LogicalDim
 from simcore.system.memory import BusCosts
 from simcore.system.plans.plan import Plan
-from simcore.system.streams import IDLE, StreamPhase
+from simcore.system.streams import IDLE, Lane, StreamPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Costs:
         """What a rank spends on a message that is here."""
         return self.endpoint_ns + (self.reduction_ns(reduce_bytes) if reduce_bytes else 0)
 
-    def of(self, dim: GroupDim) -> Costs:
-        """The costs in a dimension: communicators may have their own endpoint delay, and no bus (ASTRA-sim 2.x)."""
-        if not dim.local or self.group_endpoint_ns < 0:
+    def of(self, lane: Lane) -> Costs:
+        """The costs on a lane: communicators may have their own endpoint delay, no bus, no way of their own (2.x)."""
+        if not lane.local or self.group_endpoint_ns < 0:
             return self
         options = replace(self.options, local_group=True)
-        return replace(self, endpoint_ns=self.group_endpoint_ns, options=options, bus=None)
+        return replace(self, endpoint_ns=self.group_endpoint_ns, options=options, bus=None, links=None)
 
     def moves(self, dim: GroupDim) -> Moves | None:
         """Those of the fabric that a dimension is the whole of, in its order, where they are of its own kind."""
@@ -75,7 +75,7 @@ class Plans:
         place = algorithm.location or Location("--system")
         if phase.root == IDLE:
             return Plan(dim.size)
-        costs = self.costs.of(dim)
+        costs = self.costs.of(phase.lane)
         options = replace(
             costs.options, window=algorithm.window, mirrored=phase.mirrored, root=phase.root, own=costs.moves(dim),
             wires=partial(wires, costs.links, dim.members(npu)) if costs.links else None,
