@@ -9,16 +9,18 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simcore.engine.classes import Ints
 from simcore.network.topology.model import Topology
 from simcore.system.groups import LogicalDim, cut, first_apart
-from simcore.workload.model import NODE_COLUMNS, Graph, GraphSet
+from simcore.workload.model import NODE_COLUMNS, Graph, GraphSet, NodeKind
 
-_TOLD = ("dep_offsets", "deps", *(column for column in NODE_COLUMNS if column not in {"node_id", "group"}))
+_TOLD = ("dep_offsets", "deps", *(column for column in NODE_COLUMNS if column not in {"node_id", "group", "peer"}))
 
 
 class Family(NamedTuple):
@@ -72,31 +74,59 @@ def row_of(topology: Topology, ranks: Sequence[int]) -> LogicalDim | None:
     return dim if dim.members(ranks[0]).tolist() == [*ranks] else None
 
 
-def rows_in(dims: Sequence[LogicalDim], families: Iterable[Family]) -> list[LogicalDim]:
-    """Dimensions cut where families begin and end; [] where these do not lie inside each other."""
+def rows_in(dims: Sequence[LogicalDim], families: Iterable[Family], width: int) -> list[LogicalDim]:
+    """Dimensions cut where families begin and end, and stages; [] where these do not lie inside each other."""
     found = list(dims)
     try:
-        for edge in sorted({edge for _, dim in families for edge in (dim.stride, dim.stride * dim.size)}):
+        for edge in sorted({width, *(edge for _, dim in families for edge in (dim.stride, dim.stride * dim.size))}):
             found = cut(found, edge)
     except ValueError:
         return []
     return found
 
 
-def programs_of(graphs: GraphSet, families: Mapping[str, Family]) -> Ints:
-    """A number for what every NPU does, equal where graphs differ only in which of a family's groups they name."""
-    told = [_told(graph, families) for graph in graphs.graphs]
-    known: dict[tuple[bytes, int], int] = {}
-    begins_ns = (graphs.start_ns.get(rank, 0) for rank in range(len(graphs.graph_of_rank)))
-    does = ((told[number], begin_ns) for number, begin_ns in zip(graphs.graph_of_rank.tolist(), begins_ns, strict=True))
+def stage_width(graphs: GraphSet) -> int:
+    """How many NPUs a stage has, where messages go to the same place in other stages only; all where there are none.
+
+    1 where nobody has the place of another, as where a graph with messages is that of several NPUs.
+    """
+    first_of, width = _first_of(graphs), len(graphs.graph_of_rank)
+    used = np.bincount(graphs.graph_of_rank, minlength=len(graphs.graphs))
+    for graph, first, ranks in zip(graphs.graphs, first_of, used.tolist(), strict=True):
+        apart = np.unique(graph.peer[_messages(graph)] - first)
+        width = gcd(width, *apart.tolist()) if ranks == 1 or not len(apart) else 1
+    return width
+
+
+def programs_of(graphs: GraphSet, families: Mapping[str, Family], width: int) -> Ints:
+    """A number for what every NPU does, equal where graphs differ only in which of a family's groups they name.
+
+    And in whom they send to: each to the same place in another stage of `width` NPUs.
+    """
+    told = [_told(graph, first, families) for graph, first in zip(graphs.graphs, _first_of(graphs), strict=True)]
+    known: dict[tuple[bytes, int, int], int] = {}
+    numbers = enumerate(graphs.graph_of_rank.tolist())
+    does = ((told[number], graphs.start_ns.get(rank, 0), rank // width) for rank, number in numbers)
     return np.array([known.setdefault(each, len(known)) for each in does], np.int64)
 
 
-def _told(graph: Graph, families: Mapping[str, Family]) -> bytes:
-    """What is equal for graphs that say the same."""
+def _first_of(graphs: GraphSet) -> list[int]:
+    """The first rank of every graph."""
+    numbers, firsts = np.unique(graphs.graph_of_rank, return_index=True)
+    found = dict(zip(numbers.tolist(), firsts.tolist(), strict=True))
+    return [found.get(number, 0) for number in range(len(graphs.graphs))]
+
+
+def _messages(graph: Graph) -> NDArray[np.bool_]:
+    return np.isin(graph.kind, [NodeKind.SEND, NodeKind.RECV])
+
+
+def _told(graph: Graph, rank: int, families: Mapping[str, Family]) -> bytes:
+    """What is equal for graphs that say the same, each of its rank."""
     names = [families[name].name if name in families else name for name in graph.group_names]
     groups = [names[number] for number in graph.group.tolist()]
     content = hashlib.blake2b(repr((graph.policy, graph.names, groups)).encode())
+    content.update((graph.peer - np.where(_messages(graph), rank, 0)).tobytes())
     for column in _TOLD:
         content.update(getattr(graph, column).tobytes())
     content.update(b"" if graph.chakra_ns is None else graph.chakra_ns.tobytes())

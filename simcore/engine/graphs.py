@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.engine.families import Family, families_of, programs_of, row_of, rows_in
+from simcore.engine.families import Family, families_of, programs_of, row_of, rows_in, stage_width
 from simcore.engine.setup import Setup, joined
 from simcore.errors import InputError, Location, Problem, Problems
 from simcore.network.instant import TimersOfNpus
@@ -59,13 +59,15 @@ class GraphCase:
         shares_memory = memory is not None and memory.npus_per_node != 0
         self._graphs, self._memory = graphs, memory
         self._most_bytes = most_bytes if setup.profile.gang else {}  # others need not agree on chunks
-        self._families = _families(graphs, setup, lanes)
+        self._width = stage_width(graphs)
+        self._families = _families(graphs, setup, lanes, self._width)
         # Those of one graph may fare differently.
-        self._told_apart = shares_memory or _tells_apart(graphs, setup, self._families)
+        self._told_apart = shares_memory or _tells_apart(graphs, setup, self._families, self._width)
         self._groups = _groups(graphs, setup, self._families)
         names = sorted({group.name for group in self._groups.values()})
         self.setup = replace(
             setup, lanes=lanes, names=names, collectives_only=not self._told_apart,
+            stages=1 if self._told_apart else setup.topology.npus // self._width,
             uneven=bool(most_bytes), in_turn=shares_memory and not setup.profile.gang,
         )  # fmt: skip
 
@@ -82,26 +84,26 @@ class GraphCase:
             dims = [family.dim for family in sorted(filter(None, families))]
             rows = (_lane(setup, kind, dim, row=setup.profile.gang) for dim in dims)
             lanes[kind] = (*(own if None in families else ()), *rows)
-        return replace(setup, dims=rows_in(setup.dims, self._families.values()), lanes=lanes)
+        return replace(setup, dims=rows_in(setup.dims, self._families.values(), self._width), lanes=lanes)
 
     def programs(self) -> NDArray[np.int64] | None:
         """Which graph every NPU runs; None where nobody can stand for another.
 
-        NPUs that run the same graph do the same as long as nothing tells them apart: no point-to-point messages, no
-        communicators of some NPUs that are not rows of a dimension, no collectives with a root, no memory that they
-        share.
+        NPUs that run the same graph do the same as long as nothing tells them apart: no point-to-point messages but to
+        the same place in other stages, no communicators of some NPUs that are not rows of a dimension, no collectives
+        with a root, no memory that they share.
         """
         setup, collectives = self.setup, np.concatenate([graph.collective for graph in self._graphs.graphs])
         rooted = [KINDS.index(kind) for kind in ROOTED if kind in setup.lanes]
         has_roots = bool(np.isin(collectives, rooted).any()) and not setup.system.replay_only
-        return None if has_roots or self._told_apart else programs_of(self._graphs, self._families)
+        return None if has_roots or self._told_apart else programs_of(self._graphs, self._families, self._width)
 
     def npus(
         self, ranks: Sequence[Sequence[int]], transport: Transport, schedulers: Sequence[Scheduler]
     ) -> Sequence[GraphNpu]:
         """The NPUs of every class."""
         setup, timers = self.setup, transport.timers
-        self._mailbox = Mailbox(schedulers[0].env, transport.carry, rendezvous=setup.settings.rendezvous)
+        self._mailbox = Mailbox(schedulers[0].env, transport.carry, ranks, rendezvous=setup.settings.rendezvous)
         port = partial(Port, schedulers[0].env, gathers=setup.profile.gang)
         access = _memory(timers, self._memory, port)
         customs = Customs(setup)
@@ -241,7 +243,9 @@ def _groups(graphs: GraphSet, setup: Setup, families: Mapping[str, Family]) -> d
     return found
 
 
-def _families(graphs: GraphSet, setup: Setup, lanes: Mapping[CollectiveKind, Sequence[Lane]]) -> dict[str, Family]:
+def _families(
+    graphs: GraphSet, setup: Setup, lanes: Mapping[CollectiveKind, Sequence[Lane]], width: int
+) -> dict[str, Family]:
     """Those of communicators, where all are rows of dimensions in which all kinds of collectives have queues.
 
     Where all NPUs of a group begin together it makes no difference which group of a family it is, else only where all
@@ -249,14 +253,14 @@ def _families(graphs: GraphSet, setup: Setup, lanes: Mapping[CollectiveKind, Seq
     """
     found = families_of(graphs, setup.topology)
     queued = all(dim.index < len(own) for _, dim in found.values() for own in lanes.values())
-    alike = setup.profile.gang or not np.ptp(programs_of(graphs, found))
-    return found if queued and alike and rows_in(setup.dims, found.values()) else {}
+    alike = setup.profile.gang or not np.ptp(programs_of(graphs, found, width))
+    return found if queued and alike and rows_in(setup.dims, found.values(), width) else {}
 
 
-def _tells_apart(graphs: GraphSet, setup: Setup, families: Mapping[str, Family]) -> bool:
-    """Whether NPUs with the same graph may still fare differently, if they share no memory."""
-    kinds = np.concatenate([graph.kind for graph in graphs.graphs])
-    messages = np.isin(kinds, [NodeKind.SEND, NodeKind.RECV]).any()
+def _tells_apart(graphs: GraphSet, setup: Setup, families: Mapping[str, Family], width: int) -> bool:
+    """Whether NPUs that do the same in stages of a `width` may still fare differently, if they share no memory."""
+    staged = setup.profile.gang and width > 1 and rows_in(setup.dims, families.values(), width)
+    messages = width < setup.topology.npus and not staged
     parts = not families and _parts(graphs, setup.topology.npus)
     return bool(messages or setup.system.custom or setup.system.custom_nodes or parts)
 

@@ -389,7 +389,8 @@ def survey(setup: Setup, links: LinkGraph, traffic: Traffic) -> list[Site]:
             stages = part.npus // npus_of_stage if rows else 0
         width = part.stride * part.npus // max(stages, 1)
         dims = [dim for dim in setup.dims if dim.stride < width]
-        alike = bool(stages) and traffic.one_for_all(part, dims, whole=stages == 1)
+        inside = stages == 1 or all(isinstance(dim, LogicalDim) and dim.stride * dim.size <= width for dim in own)
+        alike = bool(stages) and inside and traffic.one_for_all(part, dims, whole=stages == 1)
         one_group = all(dim.size == part.npus for dim in own)
         alone = exclusive and not messages and len(own) < 2 and (one_group or alike)
         placeless = alike and alone and one_group

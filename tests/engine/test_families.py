@@ -50,7 +50,10 @@ def trained(tp, dp, layers=2, kind="all_reduce", slow=None):
 
 @st.composite
 def cases(draw):
-    """Rows of one to three dimensions, inside each other and overlapping, some of which send more or later."""
+    """Rows of one to three dimensions, inside each other and overlapping, some of which send more or later.
+
+    And messages from each place of a stage to the same one of another stage.
+    """
     sizes = draw(st.lists(st.sampled_from([2, 3, 4, 6]), min_size=1, max_size=3).filter(lambda each: prod(each) <= 24))
     topology = machine(*((draw(FABRICS), size, draw(st.sampled_from([0.0, 1.0, 100.0]))) for size in sizes))
     npus, possible = prod(sizes), []
@@ -59,8 +62,12 @@ def cases(draw):
         possible += [(stride * apart, count) for apart, count in parts if size % (apart * count) == 0 and count < npus]
     families = draw(st.lists(st.sampled_from(possible), min_size=1, max_size=3)) if possible else []
     made = simcore.graph(npus)
-    latest = [None] * npus
-    for _ in range(draw(st.integers(1, 4))):
+    latest, width = [None] * npus, draw(st.sampled_from([size for size in range(1, npus) if npus % size == 0]))
+    for tag in range(draw(st.integers(1, 5))):
+        if draw(st.booleans()):
+            begin, end = draw(st.lists(st.integers(0, npus // width - 1), min_size=2, max_size=2, unique=True))
+            hand_over(made, latest, range(begin * width, (begin + 1) * width), (end - begin) * width, tag)
+            continue
         groups = rows(npus, *draw(st.sampled_from(families))) if families else [range(npus)]
         groups = draw(st.sampled_from([groups, [range(npus)]]))
         computes, kind = draw(st.booleans()), draw(st.sampled_from(KINDS))
@@ -82,6 +89,14 @@ def cases(draw):
     )
     network = draw(st.sampled_from(["congestion-free", "congested", "fair"]))
     return made.graphs(), topology, system, Settings(network=network, rendezvous=draw(st.booleans()))
+
+
+def hand_over(made, latest, senders, apart, tag):
+    """Each sends to who is so far apart, when both are through with what they have done."""
+    for src in senders:
+        ends, (sent, received) = (src, src + apart, 5000), [latest[npu] or () for npu in (src, src + apart)]
+        made.send(*ends, tag=tag, depends=sent)
+        latest[src + apart] = made.recv(*ends, tag=tag, depends=received)
 
 
 def told(graphs, topology, system, settings):
@@ -110,6 +125,32 @@ def test_one_npu_plays_for_all_that_do_the_same_in_rows_that_are_alike(network, 
     topology = machine(("Switch", 4, 500.0), ("Switch", 8, 700.0))
     timeline = simulate(trained(4, 8, slow=slow), topology, None, NATIVE, Settings(network))
     assert len(timeline.ranks) == (classes if slow is None else 2)
+
+
+@pytest.mark.parametrize("network", ["congestion-free", "congested", "queued"])
+def test_one_npu_of_a_stage_plays_for_all_that_hand_over_to_the_same_place(network):
+    """Two stages of 16 that sum in rows, the first of which hands over to the second."""
+    made, latest = simcore.graph(32), [None] * 32
+    for group in rows(32, 1, 4):
+        work = made.compute(1000 + group[0] // 16, on=group, depends=latest[group[0]] or ())
+        for npu in group:
+            latest[npu] = work
+        made.collective("all_reduce", 4096, on=group, depends=[work])
+    hand_over(made, latest, range(16), 16, 0)
+    topology = machine(("Switch", 4, 500.0), ("Switch", 8, 700.0))
+    once, alone = (
+        simulate(made.graphs(), topology, None, NATIVE, Settings(network, fold=fold)) for fold in (True, False)
+    )
+    assert ([*map(len, once.ranks)], once.time_ns) == ([16, 16], alone.time_ns)
+
+
+@pytest.mark.parametrize("network", ["congestion-free", "congested", "fair", "queued"])
+def test_a_collective_that_crosses_stages_is_counted_on_all_links(network):
+    made = simcore.graph(8)
+    hand_over(made, [None] * 8, range(2), 2, 0)
+    made.collective("all_gather", 1000)
+    inputs = made.graphs(), machine(("Switch", 8, 1.0)), None
+    assert told(*inputs, Settings(network)) == told(*inputs, Settings(network, fold=False))
 
 
 @pytest.mark.parametrize(

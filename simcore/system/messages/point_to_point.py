@@ -71,10 +71,12 @@ class Mailbox:
 
     `carry(src, dst, size_bytes, key, deliver)` is the network. A send is over when its message is delivered, whether
     the receive is posted or not (ASTRA-sim 2.x). With `rendezvous` the receiver asks first, with a small message.
+    Messages are those of the first NPUs of the classes at both ends: they stand for all of `ranks`.
     """
 
-    def __init__(self, env: Environment, carry: Carry, *, rendezvous: bool = False):
+    def __init__(self, env: Environment, carry: Carry, ranks: Sequence[Sequence[int]], *, rendezvous: bool = False):
         self._carry, self._rendezvous = carry, rendezvous
+        self._ranks, self._class_of = ranks, class_of(ranks)
         self._sent, self._received = (defaultdict[Mail, Iterator[int]](count) for _ in range(2))
         self._unasked = dict[tuple[Mail, int], None]()  # messages that are held, in order
         behind = partial(after, env)
@@ -82,13 +84,14 @@ class Mailbox:
 
     def send(self, mail: Mail, done: Done) -> tuple[Mail, int]:
         """Send now, or when the receiver has asked; gives what sender and receiver know the message by."""
-        key = mail, next(self._sent[mail])
+        known = self._known_as(mail)
+        key = known, next(self._sent[known])
 
         def deliver() -> None:
             done()
             self._receives.call(key)
 
-        order = (mail.tag, mail.src, mail.dst, 0)
+        order = (known.tag, known.src, known.dst, 0)
         if not self._rendezvous:
             self._carry(mail.src, mail.dst, mail.size_bytes, order, deliver)
             return key
@@ -103,14 +106,15 @@ class Mailbox:
 
     def receive(self, mail: Mail, done: Callback) -> tuple[Mail, int]:
         """Wait for a message; gives what `send` gave for it."""
-        key = mail, next(self._received[mail])
+        known = self._known_as(mail)
+        key = known, next(self._received[known])
 
         def ask() -> None:
             self._receives.ready(key, done)
-            self._sends.call((mail.tag, mail.src, mail.dst, 0))
+            self._sends.call((known.tag, known.src, known.dst, 0))
 
         if self._rendezvous:
-            self._carry(mail.dst, mail.src, RENDEZVOUS_BYTES, (mail.tag, mail.dst, mail.src, 1), ask)
+            self._carry(mail.dst, mail.src, RENDEZVOUS_BYTES, (known.tag, known.dst, known.src, 1), ask)
         else:
             self._receives.ready(key, done)
         return key
@@ -119,6 +123,11 @@ class Mailbox:
         """Messages that one side waits for in vain, and whether it is the sender."""
         received = [(mail, False) for mail, _ in self._receives.waiting]
         return received + [(mail, True) for mail, _ in self._unasked]
+
+    def _known_as(self, mail: Mail) -> Mail:
+        """The message that stands for it."""
+        src, dst = (int(self._ranks[self._class_of[end]][0]) for end in (mail.src, mail.dst))
+        return Mail(mail.tag, src, dst, mail.size_bytes)
 
 
 class Handovers:
@@ -132,39 +141,31 @@ class Handovers:
         self, env: Environment, events: EventBuffer, carry: Carry, ranks: Sequence[Sequence[int]],
         sizes: Sequence[int], width: int, size_bytes: int, *, rendezvous: bool,
     ):  # fmt: skip
-        self._env, self._ranks, self._events = env, ranks, events
-        self._width, self._size_bytes, self._class_of = width, size_bytes, class_of(ranks)
-        self._sizes = tuple(sizes)
-
-        def along(src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Done) -> None:
-            carry(src, src % width + dst // width * width, size_bytes, key, deliver)
-
-        self._mailbox = Mailbox(env, along, rendezvous=rendezvous)
+        self._env, self._events, self._sizes = env, events, tuple(sizes)
+        self._width, self._size_bytes = width, size_bytes
+        self._firsts, self._class_of = [int(members[0]) for members in ranks], class_of(ranks)
+        self._mailbox = Mailbox(env, carry, ranks, rendezvous=rendezvous)
 
     def send(self, npu_class: int, transfer: Transfer, name: int, phase: int, iteration: int) -> None:
         """Hand over to another stage what has a name in the timeline; nobody waits for the end of it."""
-        there = self._partner(npu_class, transfer.stage)
-        mail = self._mail(transfer, npu_class, there)
-        first = mail.src // self._width * self._width
-        stream = COMPUTE_STREAM + 1 + first_apart(self._sizes, (first, transfer.stage * self._width))
+        src, dst = self._firsts[npu_class], self._partner(npu_class, transfer.stage)
+        stream = COMPUTE_STREAM + 1 + first_apart(self._sizes, (src, dst))
         sent_ns = int(self._env.now)
 
         def arrived() -> None:
-            for npu, kind in ((npu_class, EventKind.SEND), (there, EventKind.RECV)):
+            for npu, kind in ((npu_class, EventKind.SEND), (int(self._class_of[dst]), EventKind.RECV)):
                 row = (npu, stream, sent_ns, int(self._env.now), kind, name, NO_LAYER, phase)
                 self._events.message(mail, sends=kind == EventKind.SEND)
                 self._events.append((*row, self._size_bytes, iteration))
 
-        self._mailbox.send(mail, arrived)
+        mail, _ = self._mailbox.send(Mail(transfer.tag, src, dst, self._size_bytes), arrived)
 
     def receive(self, npu_class: int, transfer: Transfer) -> simpy.Event:
         """What succeeds when the transfer is here."""
-        arrival, mail = self._env.event(), self._mail(transfer, self._partner(npu_class, transfer.stage), npu_class)
-        self._mailbox.receive(mail, arrival.succeed)
+        src, arrival = self._partner(npu_class, transfer.stage), self._env.event()
+        self._mailbox.receive(Mail(transfer.tag, src, self._firsts[npu_class], self._size_bytes), arrival.succeed)
         return arrival
 
     def _partner(self, npu_class: int, stage: int) -> int:
-        return int(self._class_of[int(self._ranks[npu_class][0]) % self._width + stage * self._width])
-
-    def _mail(self, transfer: Transfer, src: int, dst: int) -> Mail:
-        return Mail(transfer.tag, int(self._ranks[src][0]), int(self._ranks[dst][0]), self._size_bytes)
+        """Who has the place of the first of a class in another stage."""
+        return self._firsts[npu_class] % self._width + stage * self._width
