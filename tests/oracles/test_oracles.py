@@ -35,8 +35,12 @@ In 216 the last NPU to do something has no part in some of the trees that end th
 """
 BUSES = (8, 17, 48)
 """Seeds of `meeting` where packets of an NPU wait for each other on its memory bus in an order of their own."""
-FAST_BUSES = (19, 22, 33, 55)
-"""Seeds of `meeting_on_fast_buses` where the last NPU does what follows at once, others at the end of the instant."""
+FAST_BUSES = (19, 22, 33, 55, 81564)
+"""Seeds of `meeting_on_fast_buses` where the last NPU does what follows at once, others at the end of the instant.
+
+In 81564 NPUs ask for their loop's next state before others send what arrives then, as in `STEPPING`.
+"""
+STEPPING = (84, 263)
 
 
 def of_model(simulation):
@@ -154,6 +158,18 @@ def meeting(seed):
     return case
 
 
+def stepping(seed):
+    """As `meeting`, where links, endpoints and computation take a few nanoseconds, as the steps of the loop do."""
+    case, draw = meeting(seed), Random(seed + 3)  # noqa: S311
+    few_ns, dims = draw.choice((1, 2, 3)), len(case["network"]["units-count"])
+    case["network"] |= {"link-latency": [few_ns] * dims, "link-bandwidth": [100_000] * dims}
+    case["system"]["endpoint-delay"] = few_ns
+    for row in case["workload"]["layers"]:
+        row |= {phase: (draw.choice((0, 1, few_ns, 2 * few_ns)), *row[phase][1:]) for phase in PHASES}
+        row["update"] = draw.choice((1, few_ns))
+    return case
+
+
 def trees_meeting(seed):
     """As `meeting`, in dimensions of 2 NPUs, with all-reduces in trees, which have no direction as the rings have."""
     case = meeting(seed)
@@ -217,6 +233,7 @@ def without_bus(seed):
         *((some_dimensions, seed) for seed in TURNS),
         *((meeting_on_buses, seed) for seed in BUSES),
         *((meeting_on_fast_buses, seed) for seed in FAST_BUSES),
+        *((stepping, seed) for seed in STEPPING),
         *((together, seed) for seed in TOGETHER),
         *((meeting, seed) for seed in APART),
         *((trees_meeting, seed) for seed in TREES_APART),

@@ -14,7 +14,7 @@ from simcore.network.instant import Environment, Timers, after
 from simcore.system.groups import Delay
 from simcore.system.plans.automaton import Player, automata
 from simcore.system.plans.maker import Costs
-from simcore.system.streams import BY_ID, LonePhase, Stream, StreamPhase, Turns
+from simcore.system.streams import BY_ID, LonePhase, Soon, Stream, StreamPhase, Turns
 from simcore.system.transport import CongestionFree, Done, Played, Seat, Transport
 
 Then = Callable[[Turns], object]
@@ -24,7 +24,8 @@ Then = Callable[[Turns], object]
 class Apart(Transport):
     """Transport for NPUs that do the same, one after the other: what follows does so in the place of the last one.
 
-    As all happens in the original's order, it knows who is first without asking, as `InTurn` does.
+    What an NPU then asks for by itself it asks for in its own place, the last one behind what follows. As all happens
+    in the original's order, it knows who is first without asking, as `InTurn` does.
     """
 
     def __init__(self, env: Environment, npus: int, delay: Delay, costs: Costs):
@@ -62,7 +63,19 @@ class Apart(Transport):
         self._played.start({npu: lone}, partial(through.come, npu))
 
     def _later(self, npu: int, delay_ns: int, there: Gathering) -> None:
-        self.timers[npu].after(delay_ns, partial(there.come, npu))
+        self.timers[npu].after(delay_ns, partial(self._come, npu, there))
+
+    def _come(self, npu: int, there: Gathering) -> None:
+        """An NPU has done something; what all do next the last one asks for when it has done what follows."""
+        if len(there.there) + 1 == there.count:
+            self._next = there.next
+        else:
+            if not there.there:
+                there.soon_ns = there.soon()
+                there.next = self._gathering() if there.soon_ns else None
+            if there.next:
+                self._later(npu, there.soon_ns, there.next)
+        there.come(npu)
 
     def begin(self, name: Hashable, phase: StreamPhase, time_ns: float, order: Turns) -> None:
         """NPUs begin a phase, in some order."""
@@ -82,22 +95,18 @@ class Apart(Transport):
 
     def ahead(self, env: Environment, delay_ns: int, order: Turns) -> None:
         """All NPUs but the last ask for something to do later, that one when it has done all that it does now."""
-        self._next = self._ask(delay_ns, self._in(order)[:-1])
+        if not self._next:  # they have not asked yet, each in its own place
+            self._next = self._gathering()
+            for npu in self._in(order)[:-1]:
+                self._later(npu, delay_ns, self._next)
 
-    def after(self, env: Environment, delay_ns: int, order: Turns, then: Then) -> None:
+    def after(self, env: Environment, delay_ns: int, order: Turns, then: Then, soon: Soon = int) -> None:
         """NPUs do something later; what follows is told in which order."""
-        if self._next:
-            there, self._next = self._next, None
-            self._ask(delay_ns, self._in(order)[-1:], there)
-        else:
-            there = self._ask(delay_ns, self._in(order))
-        there.then = then
-
-    def _ask(self, delay_ns: int, npus: Sequence[int], there: Gathering | None = None) -> Gathering:
-        there = there or self._gathering()
+        npus = self._in(order)[-1 if self._next else 0 :]
+        there, self._next = self._next or self._gathering(), None
+        there.then, there.soon = then, soon
         for npu in npus:
             self._later(npu, delay_ns, there)
-        return there
 
     def _leave(self, done: Done, stream: Stream, order: Turns) -> None:
         self._order, self._leaving = order, True
@@ -111,11 +120,17 @@ class Apart(Transport):
 
 
 class Gathering(Struct, eq=False):
-    """NPUs that have done something, of so many that are to; `first` is asked before anybody is told who was first."""
+    """NPUs that have done something, of so many that are to; `first` is asked before anybody is told who was first.
+
+    If `soon` says so when the first of them has, they are to do the `next` so much later.
+    """
 
     count: int
     then: Then = tuple  # type: ignore[assignment]
     first: Callable[[], object] = tuple
+    soon: Soon = int
+    soon_ns: int = 0
+    next: Gathering | None = None
     there: list[int] = field(default_factory=list)
 
     def come(self, npu: int, _: object = None) -> None:

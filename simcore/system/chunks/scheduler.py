@@ -194,7 +194,8 @@ class Scheduler:
         if not update_ns:
             self._finish(dataset, self._order)
         elif self.in_turn:
-            self.in_turn.after(self.env, update_ns, self._order, partial(self._finish, dataset))
+            then = partial(self._finish, dataset)
+            self.in_turn.after(self.env, update_ns, self._order, then, dataset.next_ns)
         else:
             after(self.env, update_ns, partial(self._finish, dataset, self._order))
 
