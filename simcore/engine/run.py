@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,7 +24,6 @@ from simcore.progress import meter
 from simcore.system.chunks.apart import Apart
 from simcore.system.chunks.cut import Cutting
 from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, Gate, LocalGate, Scheduler
-from simcore.system.chunks.turns import MeetingError
 from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Groups
@@ -32,6 +31,7 @@ from simcore.system.meeting.shared import Shared
 from simcore.system.meeting.whole import Wholes
 from simcore.system.memory import RemoteMemory
 from simcore.system.streams import Stream
+from simcore.system.transport import MeetingError
 from simcore.timeline.events import EventBuffer, Timeline
 from simcore.units import format_ranks
 from simcore.workload.model import CollectiveKind, GraphSet, Workload
@@ -50,19 +50,21 @@ def simulate(
 ) -> Timeline:
     """Run a text workload, or one graph per NPU with a remote `memory`.
 
-    NPUs that do the same are one process. A run of ASTRA-sim 1.0 in which they must be played one by one begins again.
+    NPUs that do the same are one process. A run of ASTRA-sim in which they must be played one by one begins again.
     Raises InputError when the content does not fit the machine or cannot run, DeadlockError when it cannot finish.
     """
     ready = partial(prepare, topology=topology, system=system, profile=profile, settings=settings)
+    made: Callable[[Setup], LoopCase | GraphCase]
     if isinstance(content, Workload):
-        setup = ready(content)
-        try:
-            return _played(LoopCase(content, setup))
-        except MeetingError:
-            return _played(LoopCase(content, replace(setup, apart=True)))
-    from simcore.engine.graphs import GraphCase  # a text workload starts without it
+        setup, made = ready(content), partial(LoopCase, content)
+    else:
+        from simcore.engine.graphs import GraphCase  # a text workload starts without it
 
-    return _played(GraphCase(content, memory, ready(Workload("", ()))))
+        setup, made = ready(Workload("", ())), partial(GraphCase, content, memory)
+    try:
+        return _played(made(setup))
+    except MeetingError:
+        return _played(made(replace(setup, apart=True)))
 
 
 def _played(case: LoopCase | GraphCase) -> Timeline:

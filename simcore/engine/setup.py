@@ -36,7 +36,7 @@ class Setup:
     programs of their own. `names` are those of communicators. `collectives_only`: there are no other messages than
     those of collectives along the dimensions. `uneven`: NPUs of a group may send a collective in sizes of their own, as
     of experts. `in_turn`: NPUs share something beside links, and get it in the order in which they ask for it. `apart`:
-    their order within a nanosecond has turned out to decide more than who is first (`MeetingError`).
+    their order within a nanosecond has turned out to decide what cannot be solved (`MeetingError`).
     """
 
     topology: Topology

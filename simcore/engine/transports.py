@@ -74,6 +74,7 @@ class Choice:
         self._costs = self._rank_costs()
         self._traffic = Traffic(setup, self._costs, ties_turn=bool(self._network and self._network.ties_turn))
         self._in_turn = setup.settings.rendezvous or setup.system.bus is not None or setup.in_turn or setup.uneven
+        self._in_turn |= setup.apart  # phases that cannot be solved
         self._sites = self._survey(self._network) if self._network else None
 
     @cached_property
@@ -124,7 +125,8 @@ class Choice:
             if setup.settings.exact or self._in_turn:
                 free = CongestionFree(env, profile.delay(topology))
                 return Played(env, ranks, free, costs, barrier=profile.barrier, by_size=not profile.gang)
-            return SolvedOrPlayed(env, ranks, profile.delay(topology), costs, barrier=profile.barrier)
+            delay, turns = profile.delay(topology), not profile.gang
+            return SolvedOrPlayed(env, ranks, delay, costs, barrier=profile.barrier, turns=turns)
         if sites is None:
             own_links = FoldedLinks(links) if folded else links
             player = InOrder if network.by_event and not (costs.rendezvous or costs.bus) else Played

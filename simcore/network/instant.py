@@ -13,7 +13,7 @@ import simpy
 
 from simcore.network.core import NEVER
 
-NORMAL, ARRIVAL, LOOK, DECISION, BEGINNING, TRANSMISSION = range(1, 7)  # 0 is what SimPy calls urgent
+URGENT, NORMAL, ARRIVAL, LOOK, DECISION, BEGINNING, TRANSMISSION = range(7)  # the first two are SimPy's
 """In which order things of one time happen. Messages arrive behind what ranks do by themselves then: a credit of that
 time allows nothing yet. Who looks does so when all that arrives and ends in an instant has done so. Decisions fall when
 everything else of it has happened. What transmits comes behind all of them, and behind what they let begin.
@@ -81,7 +81,7 @@ def _process(event: simpy.Event) -> None:
 def at_once(env: Environment, event: simpy.Event, value: object) -> None:
     """Whoever waits for an event goes on before anything else."""
     event._ok, event._value = True, value
-    env.schedule(event, priority=0)
+    env.schedule(event, priority=URGENT)
 
 
 class Timers:

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from simcore.network.congested import Network, TreeNetwork
-from simcore.network.instant import Environment, Timers, TimersOfNpus, after
+from simcore.network.instant import ARRIVAL, URGENT, Environment, Timers, TimersOfNpus, after
 from simcore.network.topology.moves import Symmetry
 from simcore.network.trees import Reduction
 from simcore.system.alone.solver import solve
@@ -88,10 +88,15 @@ class Transport(ABC):
         return None
 
 
+class MeetingError(Exception):
+    """Messages arrive between what NPUs do in that nanosecond: only playing all of them in order tells what follows."""
+
+
 class Solved(Transport):
     """Transport on a network without contention (or whose links a phase has for itself).
 
-    With `barrier`, a chunk leaves a phase only when the whole machine has finished it (ASTRA-sim 1.0).
+    With `barrier`, a chunk leaves a phase only when the whole machine has finished it (ASTRA-sim 1.0). With `turns`,
+    `MeetingError` where it counts whether messages arrive before or after what NPUs do in that nanosecond.
     """
 
     def __init__(
@@ -102,9 +107,10 @@ class Solved(Transport):
         costs: Costs,
         *,
         barrier: bool = False,
+        turns: bool = False,
     ):
         super().__init__(env, ranks, costs)
-        self._delay, self._barrier = delay, barrier
+        self._delay, self._barrier, self._turns = delay, barrier, turns
         self._groups, self._meetings = Groups(ranks, delay), dict[tuple[object, ...], Meeting]()
         self._lockstep: dict[tuple[RankGroup, StreamPhase], NDArray[np.int64]] = {}
 
@@ -160,8 +166,13 @@ class Solved(Transport):
         return self._solve(group, arrivals, phase)
 
     def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
-        plan = self.plans.of(phase, group.ids[0])
-        return solve(plan, group, arrivals, self._costs.of(phase.lane))
+        plan, costs = self.plans.of(phase, group.ids[0]), self._costs.of(phase.lane)
+        if not (self._turns and plan.half):
+            return solve(plan, group, arrivals, costs)
+        early, late = (solve(plan, group, arrivals, costs, turn) for turn in (URGENT, ARRIVAL))
+        if (early != late).any():
+            raise MeetingError
+        return early
 
 
 # Sizes are what one rank has; the measured curves' are those of all ranks together.

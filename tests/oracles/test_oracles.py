@@ -20,6 +20,8 @@ from tests.published.test_astra_sim import ranks_of
 
 OF_2_X = (7, 312, 2366, 25338)
 """Seeds of 2.x with a communicator and one* (two), one of all NPUs and `involved_dim`, and a tag of 500,000,000."""
+LATE = (0, 9, 12)
+"""Seeds of `late_ones` where it counts which messages are received before what an NPU does in that nanosecond."""
 WHO_IS_FIRST = (744, 1030, 1849, 2241, 2284, 7410064)
 """Seeds with Themis where chunks of one nanosecond go on in an order that each NPU has for itself."""
 TURNS = (135, 170, 198, 318)
@@ -67,7 +69,27 @@ def late_one():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", [*map(draw, (*range(60), *OF_2_X)), late_one(), *map(in_rows, range(40))])
+def late_ones(seed):
+    """An all-reduce in windows, which NPUs begin a few nanoseconds apart, and messages take as long as the endpoint."""
+    draw = Random(seed)  # noqa: S311
+    kind, npus, delay_ns = draw.choice(("Ring", "FullyConnected", "Switch")), draw.randint(3, 9), draw.choice((2, 4))
+    case = late_one()
+    case["system"] |= {"endpoint-delay": delay_ns, "local-mem-bw": 1600}
+    case["system"] |= implementations({each: [f"direct{draw.randint(2, 5)}"] for each in KINDS})
+    per_npu = []
+    for _ in range(npus):
+        nodes = [{"id": at, "type": "COMP", "duration_micros": 0} for at in range(draw.randint(0, 8))]
+        nodes = [node | {"data_deps": [node["id"] - 1] * (node["id"] > 0)} for node in nodes]
+        per_npu.append([*nodes, case["workload"]["per_npu"][0][0] | {"data_deps": [node["id"] for node in nodes]}])
+    dim = fair_dim(kind, npus, delay_ns / (2 if kind == "Switch" else 1)) | {"bandwidth_GBps": 500}
+    return case | {
+        "backend": "congestion_unaware", "topology": {"dims": [dim]}, "workload": {"kind": "nodes", "per_npu": per_npu}
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "case", [*map(draw, (*range(60), *OF_2_X)), late_one(), *map(in_rows, range(40)), *map(late_ones, LATE)]
+)
 def test_every_npu_of_2_x_is_done_when_the_naive_model_says(case, tmp_path):
     expected = of_model(astra2.Simulation(case))
     try:

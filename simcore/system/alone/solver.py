@@ -16,7 +16,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.network.clock import cross, idle_ns, occupied_ns, steps
-from simcore.network.instant import Environment, Timers, after
+from simcore.network.instant import NORMAL, Environment, Timers, after
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.moves import Turns
@@ -204,13 +204,18 @@ def _hops(routes: Routes, step_ns: IntArray, spent_ns: IntArray) -> Iterator[_Ho
         yield _Hop(sender, routes.links[at], step_ns[at], spent_ns[at])
 
 
-def solve(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
-    """Exit times of a group's members without contention, given when each arrives."""
+def solve(
+    plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs, turn: int = NORMAL
+) -> NDArray[np.int64]:
+    """Exit times of a group's members without contention, given when each arrives.
+
+    Where that counts, messages are received at their `turn` of an instant, in which ranks act by themselves at NORMAL.
+    """
     if not plan.rounds:
         return transfers(plan, group, arrivals_ns, costs)
     if plan.switch:
         return _through_switch(plan.bytes_of(0), plan.switch, group, arrivals_ns, costs.endpoint_ns)
-    exits = np.array([_of_rounds(part, group, arrivals_ns, costs) for _, part in plan.parts])
+    exits = np.array([_of_rounds(part, group, arrivals_ns, costs, turn) for _, part in plan.parts])
     latest: NDArray[np.int64] = exits.max(axis=0)
     return latest
 
@@ -226,7 +231,9 @@ def _through_switch(
     return exits
 
 
-def _of_rounds(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
+def _of_rounds(
+    plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs, turn: int
+) -> NDArray[np.int64]:
     """Of rounds that every rank does alike.
 
     Fractions of a nanosecond (ASTRA-sim 1.0's memory) are added one message after the other, as that does: a sum of
@@ -245,7 +252,7 @@ def _of_rounds(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], cos
     exits = _at_once(plan, starts_ns, times_ns, costs) if sends_at_once(plan, costs) else None
     if exits is None:
         listed: list[list[int]] = times_ns.tolist()
-        exits = stepped(plan, starts_ns, lambda rank, number: listed[number][rank], costs)
+        exits = stepped(plan, starts_ns, lambda rank, number: listed[number][rank], costs, turn)
     return np.repeat(exits, len(group) // count)
 
 
@@ -286,7 +293,9 @@ def sends_at_once(plan: Plan, costs: Costs) -> bool:
     return len(set(pays_ns[:first])) == 1 and len(set(pays_ns[first:])) <= 1
 
 
-def stepped(plan: Plan, arrivals_ns: IntArray, message_ns: Callable[[int, int], int], costs: Costs) -> IntArray:
+def stepped(
+    plan: Plan, arrivals_ns: IntArray, message_ns: Callable[[int, int], int], costs: Costs, turn: int
+) -> IntArray:
     """When each rank leaves the phase, message by message on a network without contention.
 
     `message_ns(rank, number)` is the time of a message that a rank sends. With a single arrival time all ranks are
@@ -297,7 +306,7 @@ def stepped(plan: Plan, arrivals_ns: IntArray, message_ns: Callable[[int, int], 
     def automaton(rank: int) -> RoundAutomaton:
         def send(number: int, peer: int, size_bytes: int) -> None:
             receiver = automata[peer if len(exits) > 1 else 0]
-            after(env, message_ns(rank, number), partial(receiver.arrive, number))
+            after(env, message_ns(rank, number), partial(receiver.arrive, number), turn)
 
         def done() -> None:
             exits[rank] = env.now

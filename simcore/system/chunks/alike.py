@@ -8,13 +8,12 @@ from typing import NoReturn
 
 from simcore.network.instant import Environment
 from simcore.system.chunks.apart import Apart, EveryPacket, Gathering, Steps, Then
-from simcore.system.chunks.turns import MeetingError
 from simcore.system.groups import Delay
 from simcore.system.memory import End
 from simcore.system.plans.automaton import Pay
 from simcore.system.plans.maker import Costs
 from simcore.system.streams import LonePhase, StreamPhase, Turns
-from simcore.system.transport import CongestionFree, Seat
+from simcore.system.transport import CongestionFree, MeetingError, Seat
 
 Call = Callable[[], None]
 Origins = frozenset[Hashable]

@@ -11,10 +11,7 @@ from simcore.network.topology.fabric import IntArray
 from simcore.system.chunks.cut import in_trees
 from simcore.system.chunks.precedence import Precedence
 from simcore.system.streams import BY_ID, Soon, Stream, StreamPhase, Turns
-
-
-class MeetingError(Exception):
-    """Messages of some NPUs arrive between what others do in that nanosecond: only `Apart` tells what follows."""
+from simcore.system.transport import MeetingError
 
 
 class InTurn:
