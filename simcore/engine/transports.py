@@ -125,7 +125,7 @@ class Choice:
             if setup.settings.exact or self._in_turn:
                 free = CongestionFree(env, profile.delay(topology))
                 return Played(env, ranks, free, costs, barrier=profile.barrier, by_size=not profile.gang)
-            delay, turns = profile.delay(topology), not profile.gang
+            delay, turns = profile.delay(topology), not (profile.gang or profile.barrier)
             return SolvedOrPlayed(env, ranks, delay, costs, barrier=profile.barrier, turns=turns)
         if sites is None:
             own_links = FoldedLinks(links) if folded else links
