@@ -1,13 +1,14 @@
 """Programs of MSCCL run as schedules: rings take a ring's time, what does no collective is refused with its line."""
 
 import contextlib
+import heapq
 import random
 import re
 from collections import Counter, defaultdict, deque
 from itertools import product
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import simcore
@@ -238,13 +239,13 @@ def test_what_is_proven_works_in_whatever_order_blocks_go_on(tmp_path_factory, m
                 assert held[rank, "io", chunk] == Counter(whose)
 
 
-def time_ns(tmp_path, text, kind, size, chosen, size_bytes=1 << 20, network="congested"):
+def time_ns(tmp_path, text, kind, size, chosen, size_bytes=1 << 20, network="congested", latency_ns=500.0):
     (tmp_path / "algo.xml").write_text(text)
     choice = {"program": "{schedule: algo.xml}"}.get(chosen, chosen)
     (tmp_path / "system.yaml").write_text(f"preferred-dataset-splits: 1\n{kind}-implementation: [{choice}]\n")
     graph = simcore.graph(size)
     graph.collective(kind.replace("-", "_"), size_bytes)
-    topology = Topology((Dimension("FullyConnected", size, 1e9, 500.0),))
+    topology = Topology((Dimension("FullyConnected", size, 1e9, latency_ns),))
     report = simcore.run(graph, topology, tmp_path / "system.yaml", network=network)
     assert (chosen == "program") == any("protocols" in text for text in report.warnings)
     return report.time_ns
@@ -296,6 +297,60 @@ def test_a_program_takes_as_long_as_its_blocks_which_do_one_step_after_the_other
     size_bytes = 1000 * root.all("gpu")[0].integer("i_chunks")
     for network in ("congested", "congestion-free"):
         assert time_ns(folder, text, kind, size, "program", size_bytes, network) == naive_ns(root, 1000, 500)
+
+
+def whispers(size, chunks, draw):
+    """An all-gather, every message of which has a channel and two thread blocks of its own; and its messages: from
+    whom, to whom, how many chunks, and which one before brings them."""
+    cut = [draw.randint(1, chunks - 1) for _ in range(size)]
+    first = [(at, 0) for at in range(size)] + [(at, cut[at]) for at in range(size)]
+    missing = [(rank, *piece) for rank in range(size) for piece in first if piece[0] != rank]
+    came, messages, blocks = {piece: {piece[0]: (-1, -1)} for piece in first}, [], [[] for _ in range(size)]
+    while missing:
+        rank, owner, begin = missing.pop(draw.randrange(len(missing)))
+        there = draw.choice(list(came[owner, begin]))
+        count, (before, block) = chunks - begin if begin else cut[owner], came[owner, begin][there]
+        where = f'srcbuf="o" srcoff="{owner * chunks + begin}" dstbuf="o" dstoff="{owner * chunks + begin}"'
+        for at, peers, kind, waits in (
+            (there, (rank, -1), "s", f'depid="{block}" deps="{min(block, 0)}"'),
+            (rank, (-1, there), "r", 'depid="-1" deps="-1"'),
+        ):
+            head = 'id="{}" send="{}" recv="{}" chan="{}"'.format(len(blocks[at]), *peers, len(messages))
+            blocks[at].append(f'<tb {head}><step type="{kind}" {where} cnt="{count}" {waits}/></tb>')
+        came[owner, begin][rank] = len(messages), len(blocks[rank]) - 1
+        messages.append((there, rank, count, before))
+    head = f'i_chunks="{chunks}" o_chunks="{size * chunks}"'
+    ranks = [f'<gpu id="{rank}" {head}>\n{"".join(own)}</gpu>' for rank, own in enumerate(blocks)]
+    return f'<algo ngpus="{size}" coll="allgather">\n{"".join(ranks)}</algo>', messages
+
+
+def served_ns(messages, chunk_ns, latency_ns):
+    """When the last one is there, of messages that links serve as they come; none where two come at once."""
+    turns, free_ns, came_ns, seen = [(0, at) for at, one in enumerate(messages) if one[3] < 0], Counter(), 0, set()
+    while turns:
+        now_ns, at = heapq.heappop(turns)
+        src, dst, count, _ = messages[at]
+        if now_ns and (src, dst, now_ns) in seen:
+            return None
+        seen.add((src, dst, now_ns))
+        free_ns[src, dst] = max(now_ns, free_ns[src, dst]) + count * chunk_ns
+        there_ns = free_ns[src, dst] + latency_ns
+        came_ns = max(came_ns, there_ns)
+        for then in (then for then, one in enumerate(messages) if one[3] == at):
+            heapq.heappush(turns, (there_ns, then))
+    return came_ns
+
+
+@given(st.integers(2, 5), st.randoms())
+@example(5, random.Random(0))  # noqa: S311 - no secret
+@settings(max_examples=60, deadline=None)
+def test_thread_blocks_do_not_wait_for_others_that_send_to_the_same_rank(tmp_path_factory, size, draw):
+    text, messages = whispers(size, 100, draw)
+    expected_ns = served_ns(messages, 100, 77)
+    assume(expected_ns is not None)
+    for network in ("congested", "congestion-free"):
+        found_ns = time_ns(tmp_path_factory.getbasetemp(), text, "all-gather", size, "program", 10000, network, 77.0)
+        assert found_ns == expected_ns
 
 
 RING = ring_all_reduce(4)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 from msgspec import Struct
@@ -325,23 +326,32 @@ def transfers(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], cost
     """When each rank leaves, without contention.
 
     As `TransferAutomaton`, but of messages between the same two ranks the next begins when the bytes of the one before
-    are gone, as on a link of their own.
+    are gone, as on a link of their own: first come, first served.
     """
     delays_ns, occupied_ns = _times(plan, group)
     arrived_ns: list[int] = arrivals_ns.tolist()
-    leave = list(arrived_ns)
-    ready_ns = [arrival_ns + costs.endpoint_ns for arrival_ns in leave]
-    received_ns: list[int] = []
+    leave, waits = list(arrived_ns), list(plan.waits)
+    ready_ns = [arrived_ns[entry.src] + costs.endpoint_ns for entry in plan.transfers]
     free_ns: dict[tuple[int, int], int] = {}
-    for index, entry in enumerate(plan.transfers):
+    turns = [(ready_ns[index], index) for index, count in enumerate(waits) if not count]
+    heapify(turns)
+    while turns:
+        sent_ns, index = heappop(turns)
+        entry = plan.transfers[index]
         pair = (entry.src, entry.dst)
-        sent_ns = max((received_ns[source] for source in plan.after[index]), default=ready_ns[entry.src])
         start_ns = max(sent_ns, free_ns.get(pair, sent_ns))
         free_ns[pair] = start_ns + occupied_ns[index]
-        here_ns = max(start_ns + delays_ns[index], arrived_ns[entry.dst]) + costs.endpoint_ns
-        received_ns.append(here_ns + (costs.reduction_ns(entry.charge_bytes) if entry.charge_bytes else 0))
+        here_ns = max(start_ns + delays_ns[index], arrived_ns[entry.dst])
+        received_ns = here_ns + costs.received_ns(entry.charge_bytes)
         leave[entry.src] = max(leave[entry.src], sent_ns)
-        leave[entry.dst] = max(leave[entry.dst], received_ns[-1])
+        leave[entry.dst] = max(leave[entry.dst], received_ns)
+        followers = [(then, received_ns) for then in plan.before[index]]
+        followers += [(plan.behind[index], sent_ns)] if index in plan.behind else []
+        for then, time_ns in followers:
+            ready_ns[then] = max(ready_ns[then], time_ns)
+            waits[then] -= 1
+            if not waits[then]:
+                heappush(turns, (ready_ns[then], then))
     return np.array(leave)
 
 

@@ -184,11 +184,9 @@ class Layouts:
         self.columns["messages"].add(np.array(hops, np.int64), dst, np.ones_like(dst))
         self.work[layout] = sum(self.work_of(hops))
         s.rounds.extend(Round(entry.src, costs.received_ns(entry.charge_bytes)) for entry in entries)
-        behind = _lines(plan)
-        followers = set(behind.values())
         for index, (after, before) in enumerate(zip(plan.after, plan.before, strict=True)):
-            waits = max(len(after), 1) + (index in followers)
-            s.transfers.append(Transfer(int(not after), waits, behind.get(index, -1), len(s.then)))
+            waits = plan.waits[index] + (not after)
+            s.transfers.append(Transfer(int(not after), waits, plan.behind.get(index, -1), len(s.then)))
             s.then.extend(before)
         s.transfers.append(Transfer(0, 0, 0, len(s.then)))
         for rank, sent, received in zip(s.ranks[-len(members) :], plan.sends, plan.receives, strict=True):
@@ -206,18 +204,6 @@ class Layouts:
         many = Extent(ranks, most, min(ranks * window, most) + ranks)
         self.extents[number] = many if window else Extent(ranks, rounds, ranks + rounds)
         return number
-
-
-def _lines(plan: Plan) -> dict[int, int]:
-    """Which transfer follows each one between the same two ranks."""
-    found: dict[int, int] = {}
-    last: dict[tuple[int, int], int] = {}
-    for index, entry in enumerate(plan.transfers):
-        pair = (entry.src, entry.dst)
-        if pair in last:
-            found[last[pair]] = index
-        last[pair] = index
-    return found
 
 
 class Running:

@@ -6,7 +6,6 @@ is a plain "send, receive, send on".
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -104,10 +103,7 @@ class TransferAutomaton:
     def __init__(self, plan: Plan, rank: int, pay: Pay, after: After, send: Send, done: Done):
         self._plan, self._rank, self._pay, self._after, self._send, self._done = plan, rank, pay, after, send, done
         sends = plan.sends[rank]
-        self._open = {index: len(plan.after[index]) for index in sends}
-        self._lines: dict[int, deque[int]] = {}
-        for index in sends:
-            self._lines.setdefault(plan.transfers[index].dst, deque()).append(index)
+        self._open = {index: plan.waits[index] + (not plan.after[index]) for index in sends}
         self._left = len(sends) + len(plan.receives[rank])
         self._early: list[int] | None = []
 
@@ -116,8 +112,7 @@ class TransferAutomaton:
         early, self._early = self._early or [], None
         if not self._left:
             self._after(0, self._done)
-        for index in [index for index, waits in self._open.items() if not waits]:
-            self._open[index] = 1
+        for index in [index for index in self._open if not self._plan.after[index]]:
             self._pay(~index, 0, partial(self._released, (index,)))
         for index in sorted(early):
             self._after(0, partial(self.arrive, index))
@@ -134,14 +129,17 @@ class TransferAutomaton:
         self._released(self._plan.before[index])
 
     def _released(self, indexes: Sequence[int]) -> None:
-        """Transfers wait for one thing less; those to one peer go in order."""
-        for index in indexes:
-            self._open[index] -= 1
-            line = self._lines[self._plan.transfers[index].dst]
-            while line and not self._open[line[0]]:
+        """Transfers wait for one thing less; what is sent, the next in its line need not wait for."""
+        for first in indexes:
+            index: int | None = first
+            while index is not None:
+                self._open[index] -= 1
+                if self._open[index]:
+                    break
                 self._left -= 1
-                entry = self._plan.transfers[line[0]]
-                self._send(line.popleft(), entry.dst, entry.size_bytes)
+                entry = self._plan.transfers[index]
+                self._send(index, entry.dst, entry.size_bytes)
+                index = self._plan.behind.get(index)
         if not self._left:
             self._done()
 

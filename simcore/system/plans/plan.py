@@ -33,7 +33,7 @@ class Transfer:
 
     With `reduce` it is reduced into what `dst` holds, otherwise it takes its place. `charge_bytes` are those whose
     reduction costs time. `waits` numbers the transfers to `src` of earlier steps that must have come, where not those
-    that bring its chunks.
+    that bring its chunks. What goes from one rank to another in one `line` keeps its order.
     """
 
     step: int
@@ -44,6 +44,7 @@ class Transfer:
     reduce: bool = False
     charge_bytes: int = 0
     waits: tuple[int, ...] | None = None
+    line: int = 0
 
     def __str__(self) -> str:
         chunks = ",".join(map(str, self.chunks))
@@ -79,7 +80,7 @@ class Plan:
     one message of every rank and sends as much back.
 
     Transfers stand by ascending step; `of` sorts them. Steps say what follows what, not when: a transfer begins as soon
-    as its sender holds what earlier steps bring of its chunks. Transfers between the same two ranks keep their order.
+    as its sender holds what earlier steps bring of its chunks, and those before it in its line are sent.
     With `multicast`, a step's transfers of the same chunks by the same rank are one message to many.
     """
 
@@ -208,6 +209,24 @@ class Plan:
     def before(self) -> tuple[tuple[int, ...], ...]:
         """For every transfer, those that wait for it."""
         return _turned(self.after, len(self.transfers))
+
+    @cached_property
+    def behind(self) -> dict[int, int]:
+        """Which transfer follows each one in its line."""
+        found: dict[int, int] = {}
+        last: dict[tuple[int, int, int], int] = {}
+        for index, entry in enumerate(self.transfers):
+            line = entry.src, entry.dst, entry.line
+            if line in last:
+                found[last[line]] = index
+            last[line] = index
+        return found
+
+    @cached_property
+    def waits(self) -> tuple[int, ...]:
+        """For every transfer, how many others it waits for: those that must have come, and the one before it."""
+        followers = set(self.behind.values())
+        return tuple(len(after) + (index in followers) for index, after in enumerate(self.after))
 
     @cached_property
     def _asked_after(self) -> tuple[int, ...]:

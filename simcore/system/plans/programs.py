@@ -39,7 +39,8 @@ Signal = tuple[object, ...]
 class Message:
     """What goes from rank to rank, and of each value whether it is reduced into what is there.
 
-    It is sent when what it `waits` for has come, and has come for whoever knows of the step `there`.
+    It is sent by a thread block, behind what that has sent to the same rank, when what it `waits` for has come; and has
+    come for whoever knows of the step `there`.
     """
 
     step: int
@@ -48,6 +49,7 @@ class Message:
     values: Sequence[Value]
     reduces: list[bool]
     waits: Sequence[Message]
+    block: int
     there: _When | None = None
 
     def transfers(self, waits: tuple[int, ...]) -> Iterator[Transfer]:
@@ -56,7 +58,7 @@ class Message:
             pairs = zip(self.values, self.reduces, strict=True)
             chunks = tuple(value.chunk for value, each in pairs if each == reduce)
             if chunks:
-                yield Transfer(self.step, self.src, self.dst, chunks, 0, reduce, waits=waits)
+                yield Transfer(self.step, self.src, self.dst, chunks, 0, reduce, waits=waits, line=self.block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +301,7 @@ class Program:
         """Send values; what arrives."""
         step = max(block.level, *(value.level for value in values))
         waits = [each for each in dict.fromkeys(self._awaited(block, src, values)) if each.step < step]
-        message = Message(step, src, dst, values, [False] * len(values), waits)
+        message = Message(step, src, dst, values, [False] * len(values), waits, block.index)
         self._messages.append(message)
         return [replace(value, level=step + 1, message=message, at=at) for at, value in enumerate(values)]
 
