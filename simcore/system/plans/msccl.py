@@ -66,14 +66,27 @@ def _xml_blocks(program: Program, gpu: Element) -> Iterator[Block]:
     """The thread blocks of a rank."""
     rank = gpu.integer("id")
     lengths = {tb.integer("id"): len(tb.all("step")) for tb in gpu.all("tb")}
+    taken = set[str]()
     for tb in gpu.all("tb"):
         send, recv = (tb.integer(key, -1, minimum=-1) for key in ("send", "recv"))
-        if max(send, recv) >= program.size:
-            raise tb.error("there is no such rank", f"0 to {program.size - 1}", str(max(send, recv)))
+        if max(send, recv) >= program.size or rank in {send, recv}:
+            expected, found = f"0 to {program.size - 1}, but for {rank} itself", f"{send}, {recv}"
+            raise tb.error("there is no such rank to send to or receive from", expected, found)
         number, channel = tb.integer("id"), tb.integer("chan", 0)
+        own = _own(tb, send, recv, channel)
+        if twice := own & taken:
+            raise tb.error("another thread block of this rank has the same", "one of its own", min(twice))
+        taken |= own
         comes, goes = (recv, rank, channel), (rank, send, channel)
         steps = [_step(program, rank, number, step, lengths, comes, goes) for step in tb.all("step")]
         yield Block(rank, number, steps)
+
+
+def _own(tb: Element, send: int, recv: int, channel: int) -> set[str]:
+    """What no other thread block of its rank may have: its number, and the ends of channels that it uses."""
+    types = {step.text("type") for step in tb.all("step")}
+    ends = (("send", send, SENDS), ("recv", recv, RECEIVES))
+    return {f'id="{tb.integer("id")}"'} | {f'{end}="{peer}" chan="{channel}"' for end, peer, use in ends if types & use}
 
 
 def _step(
