@@ -26,8 +26,7 @@ WORDS = {"link": "cables", "switch": "switches", "nic": "NICs"}
 
 def show(topology: str, output: str | None) -> None:
     """Figures of a topology, and a picture of it."""
-    loaded = load(topology)
-    links = LinkGraph(loaded)
+    links = LinkGraph(loaded := _loaded(topology))
     found = figures(links)
     if output:
         from simcore.network.topology.draw import draw
@@ -43,6 +42,14 @@ def show(topology: str, output: str | None) -> None:
     } | _of(found, OF_NETWORK)
     document |= {"wafer": _of(loaded.wafer, OF_WAFER)} if loaded.wafer else {}
     emit(document, lambda: _text(links, found))
+
+
+def _loaded(topology: str, gigabyte: str = "") -> Topology:
+    """A topology; what its file leaves to us, and what of it is not read, is told."""
+    found = load(topology, gigabyte_forced=gigabyte)
+    if found.graph and found.graph.note:
+        warn(found.graph.note)
+    return found
 
 
 def _of(part: object, names: Sequence[str]) -> dict[str, object]:
@@ -77,7 +84,7 @@ def _text(links: LinkGraph, found: Figures) -> str:
 
 def export(topology: str, output: str) -> None:
     """Write a topology for a packet simulator."""
-    loaded = load(topology)
+    loaded = _loaded(topology)
     write_text(output, FORMATS[Path(output).suffix.lower()](LinkGraph(loaded)))
     if loaded.circuits:
         others = ", ".join(other.name for other in loaded.circuits.others)
@@ -87,7 +94,7 @@ def export(topology: str, output: str) -> None:
 def cost(topology: str, prices: str | None, lengths: tuple[float, ...], compat: str | None) -> None:
     """Say what the network of a topology costs and what power it draws."""
     known = read_prices(prices or compat or USUAL_PRICES)
-    loaded = load(topology, gigabyte_forced="binary" if compat else "")
+    loaded = _loaded(topology, "binary" if compat else "")
     items = cost_of(LinkGraph(loaded), known, lengths)
     missing = _without_price(loaded, known, items)
     total, watts = total_usd(items), fsum(item.watts for item in items)

@@ -142,6 +142,17 @@ def test_a_report_says_that_latencies_are_not_the_files(server):
         assert [text for text in simcore.run("micro_all_reduce", file).warnings if "250 ns a hop" in text]
 
 
+@pytest.mark.parametrize("command", ["show", "cost", "export"])
+def test_so_does_whoever_looks_at_it_or_writes_it(server, tmp_path, capsys, command):
+    (tmp_path / "infra.yaml").write_text(INFRASTRUCTURE + "annotations: [{name: row}]\n")
+    for file in (server, tmp_path / "infra.yaml"):
+        out = ["-o", str(tmp_path / "net.txt"), "--force"] if command == "export" else []
+        assert main(["topology", command, str(file), *out]) == 0
+        assert "warning: " in (told := capsys.readouterr().err)
+        assert "250 ns a hop" in told
+        assert ("annotations (line" in told) == (file != server)
+
+
 def test_a_dump_of_nccl_may_have_any_name(server):
     other = server.rename(server.with_suffix(".txt"))
     assert load(str(other)).npus == 2
