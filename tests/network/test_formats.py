@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 import simcore
 from simcore.cli import main
 from simcore.errors import InputError, Problems
+from simcore.network.topology.graph import graph_dimension
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
-from simcore.network.topology.model import Dimension, Topology
+from simcore.network.topology.model import Dimension, Graph, Topology
 from simcore.network.topology.packet import FORMATS, is_packet_network, read_packet_network
 
 SERVER = """\
@@ -452,6 +453,18 @@ def test_a_network_written_for_ns3_is_read_back_link_by_link(shape, blank):
 
     assert sides(graph.src, graph.dst, graph.bandwidth_bytes_per_s, graph.latency_ns) == sides(
         links.src.tolist(), links.dst.tolist(), links.bandwidth_bytes_per_s.tolist(), links.latency_ns.tolist()
+    )
+
+
+@given(st.lists(st.tuples(st.sampled_from([12.5e9, 25e9]), st.sampled_from([0.0, 500.0])), min_size=1), st.randoms())
+def test_links_of_one_pair_may_stand_in_any_order(there, draw):
+    back, count = draw.sample(there, len(there)), len(there)
+    rates, latencies = zip(*there, *back, strict=True)
+    graph = Graph(2, ("a", "b"), (0,) * count + (1,) * count, (1,) * count + (0,) * count, rates, latencies)
+    lines = FORMATS[".txt"](LinkGraph(Topology((graph_dimension(graph),), graph=graph))).splitlines()
+    assert lines[0] == f"2 0 {count}"
+    assert sorted(line.split()[2:4] for line in lines[2:]) == sorted(
+        [f"{rate / 125e6:g}Gbps", f"{ns / 1e6:g}ms"] for rate, ns in there
     )
 
 

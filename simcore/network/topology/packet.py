@@ -121,7 +121,7 @@ def _ns3(links: LinkGraph) -> str:
         ways.setdefault((src, dst), []).append((rate, latency_ns))
     lines = []
     for (src, dst), there in ways.items():
-        if ways.get((dst, src)) != there:
+        if sorted(ways.get((dst, src), ())) != sorted(there):
             ends = f"{links.names[src]} > {links.names[dst]}"
             raise InputError.at(ends, "ns-3 has no links of one direction", expected="a link back of the same kind")
         if src < dst:
