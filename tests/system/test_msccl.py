@@ -239,10 +239,10 @@ def test_what_is_proven_works_in_whatever_order_blocks_go_on(tmp_path_factory, m
                 assert held[rank, "io", chunk] == Counter(whose)
 
 
-def time_ns(tmp_path, text, kind, size, chosen, size_bytes=1 << 20, network="congested", latency_ns=500.0):
+def time_ns(tmp_path, text, kind, size, chosen, size_bytes=1 << 20, network="congested", latency_ns=500.0, more=""):
     (tmp_path / "algo.xml").write_text(text)
     choice = {"program": "{schedule: algo.xml}"}.get(chosen, chosen)
-    (tmp_path / "system.yaml").write_text(f"preferred-dataset-splits: 1\n{kind}-implementation: [{choice}]\n")
+    (tmp_path / "system.yaml").write_text(f"preferred-dataset-splits: 1\n{kind}-implementation: [{choice}]\n{more}")
     graph = simcore.graph(size)
     graph.collective(kind.replace("-", "_"), size_bytes)
     topology = Topology((Dimension("FullyConnected", size, 1e9, latency_ns),))
@@ -351,6 +351,23 @@ def test_thread_blocks_do_not_wait_for_others_that_send_to_the_same_rank(tmp_pat
     for network in ("congested", "congestion-free"):
         found_ns = time_ns(tmp_path_factory.getbasetemp(), text, "all-gather", size, "program", 10000, network, 77.0)
         assert found_ns == expected_ns
+
+
+@given(st.integers(2, 20), st.sampled_from(["congested", "congestion-free", "fair"]))
+@settings(max_examples=20, deadline=None)
+def test_what_a_block_receives_later_is_there_later(tmp_path_factory, many, network):
+    """A chunk that comes behind many, which take long to reduce, goes back when they do, and before them."""
+    first = [(1, -1, [("s", *"i1i1", -1, -1), ("s", *"i0i0", -1, -1)])]
+    first += [(-1, 1, [("r", *"i0i0", -1, -1), ("r", *"i1i1", -1, -1)])]
+    second = [(-1, 0, [("rrc", *"i1i1", -1, -1), ("r", *"i0s0", -1, -1)]), (-1, -1, [("re", *"s0i0", 0, 1)])]
+    second += [(0, -1, [("s", *"i0i0", 1, 0), ("s", *"i1i1", 0, 0)])]
+    text = program("allreduce", [first, second], inputs=many + 1, outputs=many + 1)
+    text = re.sub('(srcoff="1"[^>]*) cnt="1"', rf'\1 cnt="{many}"', text)
+    folder, size_bytes, more = tmp_path_factory.getbasetemp(), 1000 * (many + 1), "local-mem-bw: 0.1\n"  # GB/s
+    all_ns = size_bytes + 500
+    came_ns = all_ns if network == "fair" else all_ns - 1000
+    reduced_ns = came_ns + many * 30000  # of a chunk three kilobytes are moved
+    assert time_ns(folder, text, "all-reduce", 2, "program", size_bytes, network, more=more) == reduced_ns + all_ns
 
 
 RING = ring_all_reduce(4)

@@ -7,7 +7,7 @@ came before. What a rank receives into one slot and reduces later counts as redu
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -181,7 +181,7 @@ class Program:
         self._ends = [{**ends, "s": chunks} for chunks in scratch]
         self._messages: list[Message] = []
         self._lines: dict[int, dict[tuple[int, int], list[Message]]] = defaultdict(lambda: defaultdict(list))
-        self._brought: dict[tuple[int, int], list[Message]] = defaultdict(list)
+        self._awaited = Counter[tuple[int, ...]]()  # how many of a line those of a block to a rank wait for
         self._given: dict[Signal, deque[_Given]] = defaultdict(deque)
         self._held: dict[tuple[int, Slot], Value] = {}
         self._written: dict[tuple[int, Slot], _When] = {}
@@ -299,26 +299,26 @@ class Program:
 
     def _send(self, block: Block, src: int, dst: int, values: Sequence[Value]) -> list[Value]:
         """Send values; what arrives."""
-        step = max(block.level, *(value.level for value in values))
-        waits = [each for each in dict.fromkeys(self._awaited(block, src, values)) if each.step < step]
+        waits = [*self._waits(block, src, dst)]
+        step = max([block.level, *(value.level for value in values), *(each.step + 1 for each in waits)])
+        block.level = step
         message = Message(step, src, dst, values, [False] * len(values), waits, block.index)
         self._messages.append(message)
         return [replace(value, level=step + 1, message=message, at=at) for at, value in enumerate(values)]
 
-    def _awaited(self, block: Block, src: int, values: Sequence[Value]) -> Iterator[Message]:
-        """What has come to a rank as far as a block knows: on each line the last, and all that brought such values."""
-        for (taker, _), line in self._lines[src].items():
-            yield from line[: bisect_right(line, block.last_of(taker), key=_place)][-1:]
-        for value in values:
-            yield from (each for each in self._brought[src, value.chunk] if each.there and block.knows(each.there))
+    def _waits(self, block: Block, src: int, dst: int) -> Iterator[Message]:
+        """What has come to a rank as far as a block knows, since it sent from there to another one before."""
+        for (taker, giver), line in self._lines[src].items():
+            key = block.index, src, dst, taker, giver
+            end = bisect_right(line, block.last_of(taker), key=_place)
+            yield from line[self._awaited[key] : end]
+            self._awaited[key] = end
 
     def _comes(self, block: Block, values: Sequence[Value]) -> None:
         """The values of a message are there for all who know of this step of a block."""
         if message := values[0].message:
             message.there = block.now()
             self._lines[message.dst][block.index, message.src].append(message)
-            for value in values:
-                self._brought[message.dst, value.chunk].append(message)
 
     def _reduced(self, values: Sequence[Value], place: Location) -> Value:
         """The sum of values of one chunk; InputError for different chunks and for what would count twice."""
