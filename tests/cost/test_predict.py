@@ -210,6 +210,18 @@ def test_a_counted_run_takes_longer_than_at_the_peak_by_what_it_does_not_use(gri
     assert "--fwd_only" in capsys.readouterr().out
 
 
+def test_what_a_predicted_run_computes_again_is_not_used(capsys):
+    """It takes longer with the same arithmetic that the model needs."""
+    asked, used = [*RUN.split(), "--p_data", "8", "--cluster", "selene"], []
+    for again in ((), ("--activation_checkpointing",)):
+        assert main([*asked, *again]) == 0
+        predicted = json.loads(capsys.readouterr().out)["predicted"]
+        used.append((predicted["runtime_s"], predicted["runtime_s"] * predicted["utilisation"]))
+    (once_s, needed_s), (twice_s, still_needed_s) = used
+    assert twice_s > 1.2 * once_s
+    assert still_needed_s == pytest.approx(needed_s)
+
+
 def test_a_predicted_run_has_one_accelerator_in_every_place_of_its_grid(capsys):
     asked = [*RUN.split(), "--p_data", "8", "--cluster", "selene", "--price_per_chip_hour", "2", "--chips_per_cluster"]
     assert [main([*asked, chips]) for chips in "18"] == [0, 2]

@@ -270,7 +270,10 @@ def simple_batch(setup: Setup, run: SimpleRun) -> Batch:
 
 @dataclass(frozen=True, slots=True)
 class Utilised:
-    """Seconds of a batch and of the run, and the share of the accelerators' peak that its arithmetic is."""
+    """Seconds of a batch and of the run, and the share of the accelerators' peak that its arithmetic is.
+
+    What is computed again does not count there.
+    """
 
     step_s: float
     runtime_s: float
@@ -303,4 +306,5 @@ def utilised(run: RunCost, cluster: Cluster, microbatch_size: int | None) -> Uti
     step_s = predict(shape, plan, system).step_s
     runtime_s = step_s * training.batches
     peak = grid.clusters * cluster.device.peak(plan.dtype)
-    return Utilised(step_s, runtime_s, run.done.flop / (runtime_s * peak))
+    needed = run.done.flop - training.checkpointing * run.total.forward.flop
+    return Utilised(step_s, runtime_s, needed / (runtime_s * peak))
