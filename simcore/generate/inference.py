@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator
-from simcore.compute.kernel import Attention, LatentAttention
+from simcore.compute.kernel import Attention, LatentAttention, Product
 from simcore.errors import InputError
 from simcore.generate.aicb.operations import csv_text
 from simcore.generate.aicb.training import FP8_SHARE
@@ -90,7 +90,7 @@ class Serving:
         """What a stage does: of the head every sequence's last logits; in decode an encoder has done its."""
         model, plan = self.model, self.plan
         if stage == 0:
-            yield embedding(model, plan)
+            yield embedding(replace(model, encoder_layers=0) if self.decodes else model, plan)
         known: dict[LayerKind, tuple[Block, ...]] = {}
         for kind in map(model.kind, plan.stage_layers(model, stage)):
             if kind not in known:
@@ -104,11 +104,14 @@ class Serving:
     def _served(self, block: Block, kind: LayerKind) -> Block:
         """A block of a forward pass as it is served.
 
-        Tensor ranks all see all tokens, whose experts' partial sums they add up at the end. Dispatch may be in fp8.
+        Tensor ranks all see all tokens, whose experts' partial sums they add up at the end. Dispatch may be in fp8. In
+        decode the cache has the keys and values of what an encoder wrote: of both projections queries' is left.
         """
         steps, share = list[Done](), FP8_SHARE if self.fp8_dispatch else 1.0
         mixed = any(isinstance(step, Kernel) and step.part is Part.EXPERTS for step in block.steps)
-        for step in block.steps:
+        projections = [one for one in block.kernels if one.part is Part.CROSS_IN and isinstance(one.work, Product)]
+        cached = {id(one) for one in projections[1:] if self.decodes}
+        for step in (one for one in block.steps if id(one) not in cached):
             if isinstance(step, Kernel):
                 steps.append(self._cached(step, kind))
             elif step.axis is Axis.EXPERT and step.forward is CollectiveKind.ALL_TO_ALL:

@@ -154,6 +154,23 @@ def test_decoding_is_bound_by_reading_the_weights_and_the_cache(capsys):
     assert held / 3.35e12 < spent_s < 3 * held / 3.35e12
 
 
+@pytest.mark.parametrize(("context", "heads"), [(1, 12), (128, 1), (1024, 12)])
+def test_a_decoder_reads_what_an_encoder_wrote_as_it_reads_its_own(capsys, tmp_path, context, heads):
+    """Both caches are as long. What an encoder wrote was projected to keys and values ahead of the first token."""
+    sizes = {"d_model": 768, "d_ff": 2048, "d_kv": 64, "num_heads": heads, "num_layers": 2, "vocab_size": 1000}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "t5", **sizes}))
+    words = ("inference", "t5", path, "--seq_length", str(context), "--micro_batch", "8", "--gpu_type", "H100")
+    _, out, _ = run(capsys, *words)
+    spent = {layer.name: layer.forward.compute_ns for layer in text.parse(out, "made").layers}
+    assert 0.7 * spent["attention_layer"] < spent["cross_layer"] < spent["attention_layer"]
+    path.write_text(
+        json.dumps({"model_type": "gpt2", "n_layer": 1, "n_head": 12, "n_embd": 768, "n_positions": 1, **sizes})
+    )
+    _, out, _ = run(capsys, *words)
+    assert text.parse(out, "made").layers[0].forward.compute_ns == spent["embedding_layer"]
+
+
 def test_a_token_that_begins_a_piece_reads_nothing_before_it(capsys, tmp_path):
     """Of Llama 4's layers only the fourth reads the whole cache for it."""
     sizes = {"num_hidden_layers": 4, "hidden_size": 1024, "num_attention_heads": 8, "vocab_size": 1000}
