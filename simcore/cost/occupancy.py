@@ -15,7 +15,7 @@ from simcore.cost.predict import part_times_ns
 from simcore.cost.systems import Cluster
 from simcore.model.allocator import Allocator, Piece
 from simcore.model.layer import embedding, mtp_blocks
-from simcore.model.memory import Needs, head_bytes, kept_bytes, layer_bytes, stage_needs, states
+from simcore.model.memory import Needs, again_bytes, head_bytes, kept_bytes, layer_bytes, stage_needs, states
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
 from simcore.workload.loops.schedules import Cell
@@ -131,6 +131,7 @@ class _Stage:
                 group = [*map(model.kind, range(layer - behind, layer + 1))] if again else []
                 whole = [size for kind in group for size in _whole(layer_bytes(model, plan, kind, again=False))]
                 gone = away and "activations" in self.plan.offload
+                whole += _whole(again_bytes(model, plan, model.kind(layer)))
                 yield layer, [] if gone else kept, kept + whole if gone else whole
         if part == last:
             for layer in range(model.depth, model.depth + model.mtp_layers):

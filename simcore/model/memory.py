@@ -363,6 +363,12 @@ def kept_bytes(some: Iterable[Block], plan: Plan) -> tuple[float, ...]:
     return tuple(made)
 
 
+def again_bytes(model: Model, plan: Plan, kind: LayerKind) -> tuple[float, ...]:
+    """What selective recomputation brings back at a time: of the block of a layer that drops most, tensor by tensor."""
+    each = (tuple(one.keeps_bytes for one in dropped(block.kernels, plan)) for block in blocks(model, plan, kind))
+    return max(each, key=sum)
+
+
 @lru_cache(maxsize=1024)
 def head_bytes(model: Model, plan: Plan) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """What the head needs for the loss, and for its gradients but for `Needs.beside_bytes`, tensor by tensor.
@@ -408,7 +414,8 @@ def _of_stage(model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool
     if plan.by_matrix:
         each = [of_weights((weight,), plan) for kind in held for weight in model.layer_weights(kind)]
     shaped = sum(size for _, size in {one for kind in held for one in matrices(model, plan, kind)})
-    at_once, turning = (working + size for size in turns)
+    again = max((sum(again_bytes(model, plan, kind)) for kind in held), default=0.0)
+    at_once, turning = working + max(turns[0], again), working + turns[1]
     return Needs(NOTHING, NOTHING, frozenset(each), last, shaped, lasting, at_once, turning)
 
 

@@ -49,6 +49,26 @@ def test_the_curve_has_the_peak_of_the_closed_form(schedule, stage, count, zero,
 
 @settings(max_examples=40, deadline=None)
 @given(
+    module=st.sampled_from(["core_attn", "layernorm", "mlp", "mlp_act", "qkv_proj"]),
+    layers=st.integers(1, 8),
+    tp=st.sampled_from([1, 2]),
+    loss_bytes=st.sampled_from([0, 10]),
+)
+def test_what_selective_recomputation_drops_of_a_layer_is_there_for_its_gradients(module, layers, tp, loss_bytes):
+    """One block of a layer is whole at a time: with one layer nothing is saved."""
+    kept = Plan.of(2048, 1, tp=tp, fused_attention=False, loss_bytes=loss_bytes)
+    plan = replace(kept, recompute="selective", recompute_modules=(module,))
+    whole, dropped = (activation_bytes(LLAMA, each, LayerKind()) for each in (kept, plan))
+    back = (whole - dropped) / (2 if module == "layernorm" else 1)  # there is one in each block
+    shape = replace(LLAMA, layers=layers)
+    memory, played = peak(shape, plan), occupancy(shape, plan, H100)
+    assert memory.workspace >= back > 0
+    assert played.peak_bytes == pytest.approx(memory.total, abs=64)
+    assert any(moment.workspace == pytest.approx(back, abs=64) for moment in played.moments)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
     schedule=st.sampled_from(["interleaved", "zb-v", "dualpipe"]),
     layers=st.integers(8, 23),
     count=st.sampled_from([8, 16, 32]),

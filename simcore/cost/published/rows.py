@@ -102,8 +102,8 @@ class Collective(Question):
 class Held(Question):
     """The most memory a rank holds in a step; the "seconds" of its prediction are bytes.
 
-    `part`: "" all of it, "activations", or "states": weights, gradients and the optimizer's. `reserved_bytes`: what an
-    allocator has beside what is asked of it, of `most_bytes` for both.
+    `part`: "" all of it, "activations" that are kept, or "states": weights, gradients and the optimizer's.
+    `reserved_bytes`: what an allocator has beside what is asked of it, of `most_bytes` for both.
     """
 
     job: Job
@@ -120,7 +120,7 @@ class Held(Question):
         return Prediction(fsum(held.values()), held)
 
 
-_PARTS = {"activations": ("activations", "workspace"), "states": ("parameters", "gradients", "optimizer")}
+_PARTS = {"activations": ("activations",), "states": ("parameters", "gradients", "optimizer")}
 
 
 @dataclass(frozen=True, slots=True)
