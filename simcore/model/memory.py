@@ -8,11 +8,12 @@ micro-batches in flight Narayanan et al. 2021 (SC21), section 2.2.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import groupby
 from math import ceil, fsum
-from operator import add
+from operator import add, attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -69,7 +70,8 @@ def of_weights(weights: tuple[Weight, ...], plan: Plan) -> Held:
     """What a rank holds of some weights, with their adapters."""
     trained = tuple(weight for weight in weights if plan.trains(weight.kind))
     whole = (weight for weight in trained if weight.split == "none" and weight.kind is not Weights.EMBEDDING)
-    adapters = sum(_adapter(weight, plan) for weight in weights if plan.adapts(weight.kind))
+    fused = groupby(weights, attrgetter("kind", "inputs", "split"))
+    adapters = sum(_adapter([*some], plan) for (kind, *_), some in fused if plan.adapts(kind))
     dense, learnt = (elements(some, plan.tp, experts=False) + adapters for some in (weights, trained))
     routed = [
         (one, one.copies // plan.ep * one.elements() // plan.expert_tp) for one in weights if one.split == "expert"
@@ -78,12 +80,14 @@ def of_weights(weights: tuple[Weight, ...], plan: Plan) -> Held:
     return Held(dense, experts, elements(tuple(whole)), learnt, learning)
 
 
-def _adapter(weight: Weight, plan: Plan) -> int:
-    """Elements of a matrix's adapter on a rank: its side that is split, divided."""
-    if weight.inputs == 1 or weight.split == "expert":
+def _adapter(fused: Sequence[Weight], plan: Plan) -> int:
+    """Elements on a rank of the adapter of matrices that one product reads: its side that is split, divided."""
+    inputs, split = fused[0].inputs, fused[0].split
+    if inputs == 1 or split == "expert":
         return 0
-    rows, columns = (weight.share(plan.tp) if weight.split == side else 1.0 for side in ("row", "column"))
-    return round(plan.lora_rank * (weight.inputs * rows + weight.outputs * columns))
+    rows = inputs * (fused[0].share(plan.tp) if split == "row" else 1.0)
+    columns = sum(one.outputs * (one.share(plan.tp) if split == "column" else 1.0) for one in fused)
+    return round(plan.lora_rank * (rows + columns))
 
 
 def held_parameters(model: Model, plan: Plan, stage: int) -> Held:
