@@ -241,7 +241,7 @@ def _messages_ns(stages: int, width: int, size_bytes: int, fabric: Fabric) -> li
 
 def message_bytes(model: Model, plan: Plan) -> int:
     """What a rank hands to the next stage: all activations, or its part where they are scattered over tensor ranks."""
-    size = plan.tokens * model.hidden * plan.element_bytes
+    size = plan.passed_tokens(model) * model.hidden * plan.element_bytes
     return size // plan.tp if plan.sequence_parallel or plan.scatter_pipeline else size
 
 

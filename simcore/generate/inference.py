@@ -68,7 +68,8 @@ class Serving:
         if stage == plan.pp - 1 and plan.tp > 1:
             size = plan.micro_batch * plan.padded_vocab(model.vocab) * plan.element_bytes
             made.append(Layer("logits", Phase(0, CollectiveKind.ALL_GATHER, size)))
-        handed = plan.tokens * model.hidden * plan.element_bytes if plan.pp > 1 else 0
+        passed = plan.tokens if self.decodes else plan.passed_tokens(model)
+        handed = passed * model.hidden * plan.element_bytes if plan.pp > 1 else 0
         told: dict[str, Any] = {"layers": tuple(made), "pipeline_bytes": handed, "name": model.name}
         return Workload("DISTRIBUTED_INFERENCE", parallelism=plan.sizes(model), dialect="simai", **told)
 

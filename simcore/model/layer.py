@@ -152,9 +152,9 @@ class _Attention:
         queries, keys = self._heads * model.head_dim, 2 * self._key_heads * model.head_dim
         kept = float(size * plan.tokens)
         if self.cross:
-            made = kept * queries, float(size * self._memory * keys)
+            made = kept * queries, float(size * plan.encoder_tokens * keys)
             yield from _linear(part, plan, Weights.QKV, (plan.tokens, queries, model.hidden), made[0])
-            yield from _linear(part, plan, Weights.QKV, (self._memory, keys, model.hidden), made[1])
+            yield from _linear(part, plan, Weights.QKV, (plan.encoder_tokens, keys, model.hidden), made[1])
         else:
             wide = queries + keys
             yield from _linear(part, plan, Weights.QKV, (plan.tokens, wide, model.hidden), kept * wide, Module.QKV)
@@ -162,11 +162,6 @@ class _Attention:
             elements = plan.tokens * (queries + keys / 2)
             kept = size * elements  # beside what it reads: attention needs what it makes
             yield _pass(part, elements, 2 * size, Touch.NORM, kept, Module.QKV, growth=NORM_GROWTH, launches=2)
-
-    @property
-    def _memory(self) -> int:
-        """Tokens of the encoder's output on this rank."""
-        return self.plan.micro_batch * (self.plan.encoder_seq or self.plan.seq) // self.plan.cp
 
     def _down(self, latent: Latent) -> Iterator[Kernel]:
         """Low-rank vectors of queries and of keys with values; tensor ranks split them by tokens."""
@@ -425,7 +420,7 @@ def embedding(model: Model, plan: Plan) -> Block:
     """Look-up of token and position embeddings, scattered addition of their gradient."""
     size, elements = plan.element_bytes, plan.tokens * model.hidden
     if model.encoder_layers:
-        elements += plan.micro_batch * (plan.encoder_seq or plan.seq) // plan.cp * model.hidden
+        elements += plan.encoder_tokens * model.hidden
     work = MemoryPass(elements * 4 * size, Touch.EMBEDDING)
     kept = _local(model, plan) * int(plan.dropout)
     growth = (size + 8) / (4 * size) if plan.trains(Weights.EMBEDDING) else 0.0

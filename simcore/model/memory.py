@@ -353,7 +353,7 @@ def activation_bytes(model: Model, plan: Plan, kind: LayerKind, *, again: bool |
 def layer_bytes(model: Model, plan: Plan, kind: LayerKind, *, again: bool) -> tuple[float, ...]:
     """As `activation_bytes`, tensor by tensor."""
     if again:
-        tokens = plan.micro_batch * plan.encoder_seq // plan.cp if kind.encoder and plan.encoder_seq else plan.tokens
+        tokens = plan.encoder_tokens if kind.encoder else plan.tokens
         return (tokens * model.hidden * plan.element_bytes / plan.apart,)
     return kept_bytes(blocks(model, plan, kind), plan)
 

@@ -199,6 +199,11 @@ class Plan(Hashed):
         return self.micro_batch * self.seq // self.cp
 
     @property
+    def encoder_tokens(self) -> int:
+        """As `tokens`, of an encoder's input."""
+        return self.micro_batch * (self.encoder_seq or self.seq) // self.cp
+
+    @property
     def shards_sequence(self) -> bool:
         """Whether tensor ranks share the tokens outside of their products."""
         return self.sequence_parallel and self.tp > 1
@@ -307,6 +312,16 @@ class Plan(Hashed):
         held = tuple(layer for part in parts for layer in self.layers(model, part))
         further = range(model.depth, model.depth + model.mtp_layers)
         return (*held, *further) if last in parts else held
+
+    def passed_tokens(self, model: Model) -> int:
+        """Tokens that a rank hands to the next stage at most: decoders pass on what an encoder wrote beside their own.
+
+        So do Megatron-LM's (`get_tensor_shapes` in its `schedules.py`).
+        """
+        if not model.encoder_layers:
+            return self.tokens
+        *_, last = (layers.start for layers in split(model.depth, self.outline.parts, self.cuts))
+        return self.encoder_tokens + (self.tokens if last > model.encoder_layers else 0)
 
     def ends(self, stage: int) -> tuple[int, int]:
         """How many embeddings and how many heads a stage holds."""

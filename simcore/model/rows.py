@@ -294,7 +294,7 @@ def check_rows(model: Model, plan: Plan) -> None:
 
 
 def _workload(model: Model, plan: Plan, layers: Iterable[Layer]) -> Workload:
-    handed = plan.tokens * model.hidden * plan.element_bytes // plan.apart if plan.pp > 1 else 0
+    handed = plan.passed_tokens(model) * model.hidden * plan.element_bytes // plan.apart if plan.pp > 1 else 0
     # Made, so that one that does not exist for so many micro-batches is refused here and not where the rows are run.
     told, schedule = tuple(unsaid(model, plan)), plan.order.name if plan.schedule and plan.pp > 1 else ""
     workload = Workload("HYBRID_TRANSFORMER_FWD_IN_BCKWD", tuple(layers), plan.sizes(model), "simai", name=model.name)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import simcore
 from simcore.cli import main
-from simcore.cost.predict import gradient_sums, part_cells, predict
+from simcore.cost.predict import gradient_sums, message_bytes, part_cells, predict
 from simcore.cost.step import Machine, cut_of, in_nodes
 from simcore.cost.systems import CLUSTERS, SOFTWARE
 from simcore.errors import InputError
@@ -192,6 +192,26 @@ def test_summing_gradients_apart_costs_its_passes_over_memory():
     held = max(held_parameters(GPT, BASE, stage).trained for stage in range(BASE.pp))
     least_s = BASE.micro_batches * held * added / 2.039e12
     assert 0.9 * least_s < more_s < 1.5 * least_s
+
+
+@given(
+    layers=st.tuples(st.integers(2, 6), st.integers(2, 6)),
+    pp=st.sampled_from([2, 3, 4]),
+    seqs=st.tuples(st.sampled_from([64, 512]), st.sampled_from([0, 64, 4096])),
+    scatters=st.booleans(),
+)
+def test_stages_hand_on_what_later_ones_read(layers, pp, seqs, scatters):
+    """An encoder's tokens go to every decoder stage, through those before it."""
+    (encoders, decoders), (seq, read) = layers, seqs
+    shape = Model("pair", decoders, 256, 4, 1024, 1000, encoder_layers=encoders)
+    plan = Plan.of(seq, 2 * pp, tp=2, pp=pp, encoder_seq=read, scatter_pipeline=scatters)
+    starts = [plan.layers(shape, part).start for part in range(1, pp)]
+    passed = [(read or seq) + (seq if start > encoders else 0) for start in starts]
+    assert message_bytes(shape, plan) == max(passed) * shape.hidden * plan.element_bytes // (2 if scatters else 1)
+    alone = replace(shape, encoder_layers=0, layers=pp)
+    assert message_bytes(alone, replace(plan, encoder_seq=0)) == seq * shape.hidden * plan.element_bytes // (
+        1 + scatters
+    )
 
 
 RUN = "cost transformer --num_layers 24 --d_model 2048 --dataset_size 1e11 --batch_size 512 --json"
