@@ -174,8 +174,8 @@ class _Step:
 
 
 def _of_rank(graph: StepGraph, values: Column) -> Column:
-    """The largest value on each node's rank."""
-    largest = np.full(len(graph.ranks), LONG_AGO)
+    """The largest value on each node's rank; nodes of no rank (-1) have the last place."""
+    largest = np.full(len(graph.ranks) + 1, LONG_AGO)
     np.maximum.at(largest, graph.rank, values)
     return largest[graph.rank]
 

@@ -224,6 +224,13 @@ def test_a_collective_waits_for_the_last_rank_and_is_intrinsically_short():
     assert to_dict(together)["stragglers"] == {"1": 1}
 
 
+def test_dependencies_grow_as_the_ranks_do():
+    few, more, many = (
+        len(replay_traces(ranks_of([100] * ranks), Changes()).steps[0][0].graph.source) for ranks in (4, 8, 12)
+    )
+    assert many - more == more - few
+
+
 def in_groups(rank, groups, late_us):
     """A rank of which each kernel and collective ends with those of the others, and whose clock is late."""
     recorder = Recorder(rank)

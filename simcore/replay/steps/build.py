@@ -51,14 +51,8 @@ def build_step(
     for rank_step in made:
         rank_step.add_tasks(intrinsic, alone_ns[rank_step.number] if alone_ns else {})
         rank_step.add_dependencies(coupled=coupled)
-    # Every member of a collective ends its intrinsic time after the last arrival.
-    pairs = ((one, other) for match in matches if coupled for one in match.members for other in match.members)
-    for one, other in pairs:
-        if other.rank != one.rank:
-            arrival, own = made[other.rank].arrival[other.task], made[one.rank]
-            builder.edge(EdgeKind.COLLECTIVE, arrival, own.finish[one.task])
-            if own.follows_send(one.task):
-                builder.edge(EdgeKind.COLLECTIVE, arrival, own.arrival[one.task])
+    for match in matches if coupled else ():
+        _meet(builder, [(made[member.rank], member.task) for member in match.members])
     files = ", ".join(prepared.view.trace.file for prepared in ranks)
     return builder.graph(
         lambda nodes: SimulationError(
@@ -66,6 +60,17 @@ def build_step(
             "  hint:     the ranks' collectives do not fit together; --no-coupling replays the ranks apart"
         )
     )
+
+
+def _meet(builder: GraphBuilder, members: Sequence[tuple[_RankStep, int]]) -> None:
+    """Let every member of a collective end its intrinsic time after the last arrival, which is a node of no rank."""
+    last = builder.node(NodeKind.ARRIVAL, 0, NOWHERE, NOWHERE, 0)
+    for own, task in members:
+        builder.edge(EdgeKind.COLLECTIVE, own.arrival[task], last)
+        builder.edge(EdgeKind.COLLECTIVE, last, own.finish[task])
+        for other, its in members if own.follows_send(task) else ():
+            if other is not own:
+                builder.edge(EdgeKind.COLLECTIVE, other.arrival[its], own.arrival[task])
 
 
 class _RankStep:

@@ -20,7 +20,9 @@ from simcore.workload.order import topological
 
 
 class NodeKind(IntEnum):
-    """Where a node runs: HOST on a thread; ARRIVAL is a rank reaching a collective; TASK occupies a stream."""
+    """Where a node runs: HOST on a thread; TASK occupies a stream; ARRIVAL is a rank reaching a collective, where it is
+    of no rank (-1) the last one of all.
+    """
 
     HOST = 0
     ARRIVAL = 1

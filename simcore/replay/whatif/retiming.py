@@ -187,12 +187,14 @@ class Retimed(Struct, frozen=True):
                     both = self._times_ns(said, groups, int(durations[node]), waited_ns, coupled=node in coupled)
                     durations[node] = sum(both) if edge < 0 else both[0]
                     lags[edge] = both[1] if waited_ns else lags[edge]
-        finish = np.arange(len(durations))  # coupled kernels last as long as the longest of them
+        finish = np.arange(len(durations))
         for nodes in graph.ranks:
             finish[nodes.begins] = nodes.ends
         joins = graph.edge_kind == EdgeKind.COLLECTIVE
         longest = durations.copy()
-        np.maximum.at(longest, graph.target[joins], durations[finish[graph.source[joins]]])
+        for _ in range(2):  # coupled kernels last as long as the longest of them: to where they meet, and back
+            np.maximum.at(longest, graph.target[joins], longest[finish[graph.source[joins]]])
+        longest[graph.kind == NodeKind.ARRIVAL] = 0
         changed = replace(graph, duration_ns=longest, lag_ns=lags).kept(~(joins & np.isin(graph.target, list(alone))))
         return changed.lasting([self.factors(rank) for rank in ranks])
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError, SimulationError
 from simcore.replay.steps.graph import EDGE_COLUMNS, NODE_COLUMNS, EdgeKind, NodeKind, RankNodes, StepGraph
+from simcore.replay.steps.rank import NOWHERE
 from simcore.replay.whatif.repetition import Segment
 
 Mask = NDArray[np.bool_]
@@ -31,6 +32,8 @@ class Stretch:
         inside[graph.target[launches]] = True
         halves = (graph.edge_kind == EdgeKind.STREAM) & (graph.kind[graph.source] == NodeKind.ARRIVAL)
         inside[graph.target[halves]] |= inside[graph.source[halves]]
+        meets = (graph.edge_kind == EdgeKind.COLLECTIVE) & (graph.rank[graph.target] == NOWHERE)
+        inside[graph.target[meets & inside[graph.source]]] = True
         host = (graph.edge_kind == EdgeKind.PROGRAM_ORDER) & (graph.back == 0)
         self.head_ns, self.tail_ns = dict.fromkeys(parts, 0), dict.fromkeys(parts, 0)
         for edge in np.flatnonzero(host & (inside[graph.source] != inside[graph.target])).tolist():

@@ -172,6 +172,29 @@ def test_coupled_ranks_stay_coupled():
     assert ratio.period.device_ns - ratio.baseline.device_ns == pytest.approx(1_400_000, rel=0.02)
 
 
+def transferring(rank, late_us, length_us):
+    """Two steps of one end of a transfer: rank 1's kernel begins with that of rank 0, which sends behind its work."""
+    recorder = Recorder(rank)
+    for _ in range(2):
+        recorder.launch("gemm", 10, 21)
+        recorder.launch("gemm", late_us, 21 if rank == 0 else 7)
+        recorder.free_us[21] = max(recorder.free_us.values())
+        recorder.launch("ncclDevKernel_SendRecv", length_us, 21)
+        ends = {"Src Rank": 0, "Dst Rank": 1}
+        recorder.events[-1]["args"] |= said("recv" if rank else "send", 4, [0, 1], PP, **ends)
+        recorder.launch("gemm", 70, 7, 21)
+        recorder.synchronise()
+        recorder.mark()
+    return read_kineto(recorder.content(), f"rank{rank}.json")
+
+
+@settings(deadline=None)
+@given(st.integers(50, 2000), st.integers(10, 900))
+def test_what_is_received_as_it_is_sent_takes_its_time_once(late_us, length_us):
+    traces = [transferring(rank, late_us, length_us) for rank in (1, 0)]
+    assert gained_ns(traces) == gained_ns(traces, on=NODES, recorded_on=NODES) == 0
+
+
 @given(st.integers(0, 2000), st.integers(10, 900), st.booleans())
 def test_a_group_of_one_rank_waits_for_nobody(late_us, length_us, elsewhere):
     """Without other replicas a rank takes what it takes where no other was recorded, however late that one was."""
