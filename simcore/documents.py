@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral, Real
 from pathlib import Path
@@ -26,6 +25,7 @@ MAX_DEPTH = 64
 TOO_DEEP, LESS_DEEP = f"nested deeper than {MAX_DEPTH} levels", "less nesting"
 MAX_VALUES = 10_000_000
 ROOT = "document"
+CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f]")
 
 
 class Node:
@@ -245,13 +245,15 @@ def read_text(path: str | Path) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        refuse_foreign(content.decode("latin-1"), place)
+        if CONTROL.search(content, 0, HEAD):  # no text of ours with letters in another encoding
+            refuse_foreign(content.decode("latin-1"), place)
+        before = content[: error.start].decode()
         raise InputError.at(
-            place,
+            location_of(before, len(before), place),
             "this is not a text file",
             expected="UTF-8 text",
             found=f"byte {error.object[error.start]:#04x} at offset {error.start}",
-            hint="this is UTF-16: save it as UTF-8" if content[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "",
+            hint="if this is text in another encoding, save it as UTF-8",
         ) from error
 
 

@@ -1,6 +1,8 @@
 """Located YAML and JSON: values as Python's own readers see them, and the place of everything that is wrong."""
 
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -33,6 +35,22 @@ def parsed(text):
 @given(DOCUMENTS, st.sampled_from([None, 1]))
 def test_json_is_read_as_json(document, indent):
     assert parsed(json.dumps(document, indent=indent)).value == document
+
+
+@given(
+    st.sampled_from(["topologies/ring8.yaml", "workloads/dlrm.txt", "docs/traces/two.yml"]),
+    st.floats(0, 1),
+    st.integers(0xA0, 0xFF),
+)
+def test_a_letter_in_another_encoding_is_told_where_it_stands(name, share, letter):
+    content = Path(name).read_bytes()
+    at = round(share * len(content))
+    line, column = content.count(b"\n", 0, at) + 1, at - content.rfind(b"\n", 0, at)
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "x")
+        file.write_bytes(content[:at] + bytes([letter]) + content[at:])
+        with pytest.raises(InputError, match=f":{line}:{column}: error: this is not a text file"):
+            documents.read_text(file)
 
 
 @given(st.text(max_size=60))

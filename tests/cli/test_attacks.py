@@ -381,12 +381,6 @@ def test_what_is_typed_beside_a_file_of_options_is_blamed_itself(tmp_path, capsy
     )
 
 
-@pytest.mark.parametrize("words", ["run --workload dlrm --topology", "search", "sweep", "run"])
-def test_a_file_in_utf_16_is_told_what_it_is(words, tmp_path, capsys):
-    (tmp_path / "f.yaml").write_text("topology: [Ring]\n", encoding="utf-16")
-    assert "this is UTF-16" in refused(capsys, [*words.split(), f"{tmp_path}/f.yaml"])
-
-
 def test_a_text_is_no_trace(tmp_path, capsys):
     (tmp_path / "w.et").write_text("DATA\n1\nfirst -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n")
     assert "this is a text workload" in refused(capsys, ["trace", "info", f"{tmp_path}/w.et"])

@@ -14,6 +14,7 @@ GIVEN = {
     "links.graphml": (b'<?xml version="1.0"?>\n<graphml/>\n', "a graph"),
     "links.json": (b'{"directed": true, "nodes": [], "links": []}', "a graph"),
     "page.html": (b"<!doctype html>\n<title>x</title>", "a page"),
+    "wide.json": ('{"traceEvents": []}'.encode("utf-16"), "UTF-16"),
     "picture.png": (b"\x89PNG\r\n\x1a\n\x00", "a picture"),
     "events.npz": (b"PK\x03\x04\xe7", "events.npz of simcore run"),
     "layers.csv": (b"layer,name,phase,compute_ns\n0,a,forward,1\n", "the table of layers"),
