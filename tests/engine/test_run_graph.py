@@ -340,6 +340,15 @@ def test_what_an_npu_sends_is_told_in_the_first_dimension_in_which_the_ends_lie_
 
 
 @settings(deadline=None, max_examples=20)
+@given(st.integers(1, 100), st.floats(1e-6, 1), st.sampled_from(NETWORKS))
+def test_no_factor_makes_a_collective_nothing(size_bytes, factor, network):
+    reduces = node(COLLECTIVE, size_bytes=size_bytes, collective=KINDS.index(CollectiveKind.ALL_REDUCE))
+    one = run([graph(reduces)] * 4, network=network, comm_scale=factor)
+    least = run([graph(reduces)] * 4, network=network, comm_scale=1e-9)
+    assert one.time_ns >= least.time_ns > 0
+
+
+@settings(deadline=None, max_examples=20)
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.sampled_from([0.5, 2.0, 3.0]), st.sampled_from(NETWORKS))
 def test_a_factor_on_sizes_is_one_on_collectives_and_messages_alike(sent, reduced, factor, network):
     def ranks(scale):
