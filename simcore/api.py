@@ -398,7 +398,8 @@ def _counted(workload: str) -> Iterator[None]:
             yield
     except (OverflowError, FloatingPointError) as error:
         message = "the sizes or times of this run grow beyond what can be counted"
-        raise InputError.at(workload, message, expected="times and sizes below 2^63", found=str(error)) from error
+        expected = "times below 2^62 ns (146 years) and sizes below 2^63 bytes"
+        raise InputError.at(workload, message, expected=expected) from error
 
 
 def _helps(

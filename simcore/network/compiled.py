@@ -173,6 +173,11 @@ class Arrays:
         return int(heads.times[0]), int(heads.rows[heads.which[0], 1])
 
     @property
+    def late(self) -> bool:
+        """As of `Lists`."""
+        return bool(self.state.heads.ends[0] > 1)
+
+    @property
     def leaving(self) -> bool:
         """Whether somebody leaves."""
         return bool(self.state.left[0, 0])

@@ -46,8 +46,8 @@ class Environment(simpy.Environment):
         heappush(self.calls, (self.now + delay, priority, next(self.numbers), call))
 
     def peek(self) -> int:
-        """When something happens next, `NEVER` where nothing does."""
-        return self.calls[0][0] if self.calls else NEVER
+        """When something happens next, `NEVER` where nothing does that can be counted."""
+        return min(self.calls[0][0], NEVER) if self.calls else NEVER
 
     def step(self) -> None:
         """What happens next."""

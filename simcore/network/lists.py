@@ -43,6 +43,11 @@ class Lists:
         return self.state.heads[0][:2]
 
     @property
+    def late(self) -> bool:
+        """Of what comes at `NEVER`: whether that is more than the mark of an empty heap."""
+        return len(self.state.heads) > 1
+
+    @property
     def leaving(self) -> bool:
         """Whether somebody leaves."""
         return bool(self.state.left)

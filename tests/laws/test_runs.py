@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from simcore.engine.settings import Settings
 from simcore.errors import DeadlockError, InputError
+from simcore.network.core import NEVER
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.collectives import PlanOptions, algorithms
@@ -154,6 +155,20 @@ def test_what_takes_longer_than_can_be_counted_is_refused(rate):
     run = Run(micro(CollectiveKind.ALL_TO_ALL, 10**9), Topology((Dimension("Ring", 8, rate, 500.0),)))
     with pytest.raises(OverflowError, match="or more"):
         run.report()
+
+
+ALL_WAYS = [("native", {}), ("native", {"fold": False}), ("native", {"exact": "messages"})]
+ALL_WAYS += [("native", {"network": mode}) for mode in ("congestion-free", "fair", "queued")]
+ALL_WAYS += [("astra-sim-1.0", {}), ("astra-sim-2", {}), ("astra-sim-2", {"network": "congested"})]
+
+
+@pytest.mark.parametrize(("profile", "changes"), ALL_WAYS, ids=str)
+def test_what_ends_later_than_can_be_counted_is_refused_whoever_plays_it(profile, changes):
+    late = Phase(NEVER - 1024, ALL_REDUCE, 1000)
+    ring = Topology((Dimension("Ring", 4, 1e9, 500.0),))
+    run = Run(Workload("DATA", (Layer("one", weight_grad=late),)), ring, profile=profile)
+    with pytest.raises(OverflowError, match="or more"):
+        run.timeline(**changes)
 
 
 def by_diagonal(dims: tuple[Dimension, ...]) -> dict[int, float]:

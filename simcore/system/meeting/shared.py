@@ -230,7 +230,7 @@ class Shared(Transport):
                 return
         if next_ns > now_ns or not running.leaving:
             self._moved_ns = next_ns if next_ns < limit_ns else now_ns
-        if next_ns < NEVER and next_ns not in self._due:
+        if next_ns not in self._due and (next_ns < NEVER or self._flight_of):  # who is under way comes then, or later
             self._due.add(next_ns)
             after(self._env, next_ns - now_ns, self._tick)
 

@@ -125,7 +125,7 @@ class _Running(Running):
     def _wait(self) -> None:
         """Be there when something happens next."""
         due = time_ns, number = self._columns.next
-        if time_ns < NEVER and due not in self._due:
+        if due not in self._due and (time_ns < NEVER or self._columns.late):
             self._due.add(due)
             call: Callable[[], object] = partial(self._play, due)
             heappush(self._env.calls, (time_ns, NORMAL, number, call))
@@ -146,8 +146,9 @@ class _Running(Running):
         self._wait()
 
     def _play_to_next(self) -> None:
-        limit_ns, priority, number, _ = self._env.calls[0] if self._env.calls else (NEVER - 1, NORMAL, 0, None)
-        self._call("play", limit_ns, number if priority <= NORMAL else NEVER)  # gangs decide behind all of an instant
+        limit_ns, priority, number, _ = self._env.calls[0] if self._env.calls else (NEVER, NORMAL, 0, None)
+        last = number if priority <= NORMAL else NEVER  # gangs decide behind all of an instant
+        self._call("play", min(limit_ns, NEVER - 1), last)
 
 
 class _Timers(Timers):
