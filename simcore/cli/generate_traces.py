@@ -44,7 +44,7 @@ def collective(
             raise InputError.at("--kind", "which collective?", expected=", ".join(map(str, CollectiveKind)))
         if not size:
             warn("a collective of 0 bytes sends nothing and takes no time")
-        _check_root(kind, root)
+        _check_root(kind, root, npus)
         if dims and max(dims) > MOST_DIMENSION:
             raise wrong("--dims", f"dimensions up to {MOST_DIMENSION}", ",".join(map(str, dims)))
         involved = [dimension in dims for dimension in range(max(dims) + 1)] if dims else []
@@ -56,9 +56,12 @@ def collective(
     writer.write_files(files, force=forced())
 
 
-def _check_root(kind: str, root: int) -> None:
+def _check_root(kind: str, root: int, ranks: int | None) -> None:
+    """InputError where a collective has no root, or none of its ranks (None: nobody knows how many) is that."""
     if root and kind not in ROOTED:
         raise InputError.at("--root", "has no effect here", expected=f"--kind {', '.join(ROOTED)}")
+    if ranks and root >= ranks:
+        raise InputError.at("--root", "there is no such rank", expected=f"0 to {ranks - 1}", found=str(root))
 
 
 def synthetic(sources: tuple[str, ...], npus: int | None, length: int | None, seed: int, output: str) -> None:
@@ -112,10 +115,8 @@ def _mixture(components: list[dict[str, float]], shown: Callable[[float], str]) 
 
 def schedule(kind: str, algorithm: str, topology: str, size: float, pieces: int, root: int, output: str) -> None:
     """Who sends which chunk to whom, checked; a system file plays it with {schedule: FILE}."""
-    _check_root(kind, root)
     machine = load(topology)
-    if root >= machine.npus:
-        raise InputError.at("--root", "there is no such rank", expected=f"0 to {machine.npus - 1}", found=str(root))
+    _check_root(kind, root, machine.npus)
     files.write_text(output, _plan(CollectiveKind(kind), algorithm, machine, round(size), pieces, root))
 
 

@@ -179,13 +179,15 @@ def test_every_algorithm_writes_what_it_is_asked_for_or_says_that_it_cannot(tmp_
     assert "baseline" not in told or kind in (CollectiveKind.REDUCE_SCATTER, ALL_GATHER)  # an all-reduce is cut into
 
 
-def test_the_command_writes_a_schedule_that_runs(tmp_path):
+def test_the_command_writes_a_schedule_that_runs(tmp_path, capsys):
     out, system = str(tmp_path / "mine.yaml"), tmp_path / "system.yaml"
     command = ["generate", "schedule", "--kind", "all_reduce", "--topology", "ring8", "-o", out]
     assert main(command) == 0
     assert main(command) == 2
     assert main([*command, "--force", "--algorithm", "ring"]) == 2
-    assert main([*command, "--force", "--root", "8"]) == 2
+    for made in (command, ["generate", "collective", "--npus", "8", "-o", out]):
+        assert main([*made, "--force", "--kind", "broadcast", "--root", "8"]) == 2
+        assert "--root: error: there is no such rank" in capsys.readouterr().err
     system.write_text("all-reduce-implementation: [{schedule: mine.yaml}]\n")
     run = ["run", "--workload", "micro_all_reduce", "--topology", "ring8", "-q"]
     assert main([*run, "--system", str(system), "-o", str(tmp_path / "out")]) == 0
