@@ -445,7 +445,12 @@ def _with_preset(
     if not npu or isinstance(workload, Workload):
         return system
     from simcore.compute.accelerators import accelerator
+    from simcore.engine.graphs import on_roofline
 
+    if not any(on_roofline(graph).any() for graph in workload.graphs):
+        _refuse_preset(npu, "no computation of the traces says its operations")
+    if system and system.replay_only:
+        _refuse_preset(npu, "replay-only: every node takes its recorded duration")
     preset = accelerator(npu)
     return replace(
         system or usual_system(machine, rules), roofline=True, peak_flops=preset.peak("fp16"),
@@ -547,10 +552,10 @@ def _is_wafer(path: Path) -> bool:
     return is_source(path)
 
 
-def _refuse_preset(npu: str) -> None:
+def _refuse_preset(npu: str, cause: str = "every row of a text workload gives its own durations") -> None:
     if npu:
-        message = "every row of a text workload gives its own durations: nothing is left to compute"
-        raise InputError.at("--npu", message, expected="a specification, traces with operations, or a wafer workload")
+        expected = "a specification, traces with operations, or a wafer workload"
+        raise InputError.at("--npu", f"{cause}: nothing is left to compute", expected=expected)
 
 
 def network_of(name: str, rules: Profile) -> NetworkMode:

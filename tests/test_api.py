@@ -124,8 +124,15 @@ def test_a_preset_computes_what_is_not_given_and_is_refused_where_all_is_given(t
     (tmp_path / "t.0.et").write_bytes(writer.encode(writer.metadata(), [node]))
     preset = run(str(tmp_path / "t.0.et"), "ring8", npu="V100-SXM2-16GB")
     assert preset.to_dict()["time_ns"] == 8000
+    node = writer.node(0, "mm", NodeKind.COMPUTE, duration_micros=8)
+    (tmp_path / "timed.0.et").write_bytes(writer.encode(writer.metadata(), [node]))
+    timed = tmp_path / "timed.0.et"
+    for workload, profile in (("dlrm", "native"), (timed, "native"), (timed, "astra-sim-1.0")):
+        with pytest.raises(InputError, match="--npu"):
+            run(workload, "ring8", npu="H100", profile=profile)
+    (tmp_path / "replay.json").write_text('{"replay-only": 1}')
     with pytest.raises(InputError, match="--npu"):
-        run("dlrm", "ring8", npu="H100")
+        run(tmp_path / "t.0.et", "ring8", tmp_path / "replay.json", npu="H100")
 
 
 @pytest.mark.parametrize(

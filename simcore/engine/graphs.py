@@ -336,7 +336,7 @@ def _durations(setup: Setup, graph: Graph, factor: float) -> list[int]:
     """How long every node takes that takes a time of its own."""
     duration_ns = setup.profile.graph.durations_ns(graph)
     if setup.system.roofline and not setup.system.replay_only:
-        duration_ns = _on_roofline(graph, setup, duration_ns)
+        duration_ns = _by_roofline(graph, setup.system, duration_ns)
     for scale in (setup.settings.compute_scale if setup.profile.graph.scales else 1.0, factor):  # as those of rows
         if scale != 1.0:
             duration_ns = np.where(_computing(graph), np.round(duration_ns * scale), duration_ns).astype(np.int64)
@@ -350,12 +350,16 @@ def _computing(graph: Graph) -> NDArray[np.bool_]:
     return found
 
 
-def _on_roofline(graph: Graph, setup: Setup, duration_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+def on_roofline(graph: Graph) -> NDArray[np.bool_]:
+    """Which nodes take what a roofline says of their operations."""
+    found: NDArray[np.bool_] = (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu & (graph.num_ops > 0)
+    return found
+
+
+def _by_roofline(graph: Graph, system: SystemConfig, duration_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Durations where computations take what ASTRA-sim 2.x's roofline says; those without data the peak's alone."""
-    found, system = duration_ns.copy(), setup.system
-    unknown = (graph.num_ops == 0) & (not setup.profile.graph.strict)  # those keep their durations
-    computes = (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu & ~unknown
-    for row in np.flatnonzero(computes).tolist():
+    found = duration_ns.copy()
+    for row in np.flatnonzero(on_roofline(graph)).tolist():
         num_ops, size_bytes = int(graph.num_ops[row]), int(graph.size_bytes[row])
         memory_flops = system.local_memory_bytes_per_s * (num_ops / size_bytes) if size_bytes else inf
         found[row] = int(num_ops / min(memory_flops, system.peak_flops) * 1e9)
