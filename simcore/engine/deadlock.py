@@ -60,7 +60,7 @@ def _blocked(
                     yield ABSENT in states, f"{_name(stream, names)}, dimension {stream.phase.lane.dim.index}: {who}"
 
 
-def _state(stream: Stream, live: Mapping[tuple[str, int], Stream], names: Sequence[str]) -> str:
+def _state(stream: Stream, live: Mapping[tuple[int, int], Stream], names: Sequence[str]) -> str:
     """What an NPU with these chunks on their way does with a chunk."""
     here = live.get(stream.key)
     if here is None:

@@ -64,9 +64,8 @@ class GraphCase:
         # Those of one graph may fare differently.
         self._told_apart = shares_memory or _tells_apart(graphs, setup, self._families, self._width)
         self._groups = _groups(graphs, setup, self._families)
-        names = sorted({group.name for group in self._groups.values()})
         self.setup = replace(
-            setup, lanes=lanes, names=names, collectives_only=not self._told_apart,
+            setup, lanes=lanes, collectives_only=not self._told_apart,
             stages=1 if self._told_apart else setup.topology.npus // self._width,
             uneven=bool(most_bytes), in_turn=shares_memory and not setup.profile.gang,
         )  # fmt: skip
@@ -222,6 +221,7 @@ class _Group(NamedTuple):
     """
 
     name: str
+    turn: int
     ranks: Sequence[int] = ()
     dim: GroupDim | None = None
     row: bool = False
@@ -229,18 +229,28 @@ class _Group(NamedTuple):
 
 def _groups(graphs: GraphSet, setup: Setup, families: Mapping[str, Family]) -> dict[str, _Group]:
     """The groups by the names that traces give them."""
-    found = {}
-    for name in {name for graph in graphs.graphs for name in graph.group_names}:
-        ranks = graphs.groups.get(name, ())
-        gang = setup.profile.gang
+    found, turns, gang = {}, dict[str, int](), setup.profile.gang
+    for name in _in_turn(graphs):
+        ranks, told = graphs.groups.get(name, ()), families[name].name if name in families else name
+        turn = turns.setdefault(told, len(turns))
         if name in families:
-            found[name] = _Group(families[name].name, ranks, families[name].dim, row=gang)
+            found[name] = _Group(told, turn, ranks, families[name].dim, row=gang)
         elif 0 < len(ranks) < setup.topology.npus:
             row = gang and row_of(setup.topology, ranks) is not None
-            found[name] = _Group(name, ranks, Communicator(ranks, along=first_apart(_dims(setup), ranks)), row)
+            found[name] = _Group(name, turn, ranks, Communicator(ranks, along=first_apart(_dims(setup), ranks)), row)
         else:
-            found[name] = _Group(name, ranks)
+            found[name] = _Group(name, turn, ranks)
     return found
+
+
+def _in_turn(graphs: GraphSet) -> list[str]:
+    """Communicators by their ranks; of the same ranks those whose first node comes first, whatever they are called."""
+    first: dict[str, tuple[int, int]] = {}
+    for number, graph in enumerate(graphs.graphs):
+        rows = np.flatnonzero(graph.collective >= 0)
+        for group, row in zip(*np.unique(graph.group[rows], return_index=True), strict=True):
+            first.setdefault(graph.group_names[group], (number, int(row)))
+    return sorted(first, key=lambda name: (graphs.groups.get(name, ()), first[name]))
 
 
 def _families(
@@ -395,9 +405,8 @@ def _request(
         usable = (lane for lane in setup.lanes[kind] if lane.dim.size > 1)
         lanes = joined(lane for lane in usable if lane.algorithm.whole_machine or wanted[lane.dim.index])
     root = _root(graph, row, group.ranks or range(setup.topology.npus)) if kind in ROOTED else 0
-    return Request(
-        kind, size_bytes, lanes, priority, name=name, group=group.name, root=root, row=row, most_bytes=most_bytes
-    )
+    told = partial(Request, name=name, group=group.name, turn=group.turn, row=row)
+    return told(kind, size_bytes, lanes, priority, root=root, most_bytes=most_bytes)
 
 
 def _lane(setup: Setup, kind: CollectiveKind, dim: GroupDim, *, row: bool) -> Lane:

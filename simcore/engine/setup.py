@@ -33,10 +33,10 @@ class Setup:
 
     The machine has logical dimensions `dims`; `groups` says which of them (by position) each group spans, `lanes` which
     each kind of collective takes, `counts` for how many of them it has algorithms. So many `stages` of the machine run
-    programs of their own. `names` are those of communicators. `collectives_only`: there are no other messages than
-    those of collectives along the dimensions. `uneven`: NPUs of a group may send a collective in sizes of their own, as
-    of experts. `in_turn`: NPUs share something beside links, and get it in the order in which they ask for it. `apart`:
-    their order within a nanosecond has turned out to decide what cannot be solved (`MeetingError`).
+    programs of their own. `collectives_only`: there are no other messages than those of collectives along the
+    dimensions. `uneven`: NPUs of a group may send a collective in sizes of their own, as of experts. `in_turn`: NPUs
+    share something beside links, and get it in the order in which they ask for it. `apart`: their order within a
+    nanosecond has turned out to decide what cannot be solved (`MeetingError`).
     """
 
     topology: Topology
@@ -48,7 +48,6 @@ class Setup:
     lanes: Mapping[CollectiveKind, tuple[Lane, ...]]
     counts: Mapping[CollectiveKind, int]
     stages: int = 1
-    names: Sequence[str] = ()
     collectives_only: bool = True
     uneven: bool = False
     in_turn: bool = False

@@ -135,7 +135,7 @@ class Choice:
             sites = [structs.replace(site, fold=EVERYBODY) for site in sites]
         phases = partial(Phases, network=network, costs=costs, plain=network.in_columns)
         plays = self._in_columns(network)
-        return Shared(env, ranks, links, phases, costs, sites=sites, names=setup.names, plays=plays)
+        return Shared(env, ranks, links, phases, costs, sites=sites, plays=plays)
 
     def fold(self, kinds: Ints) -> list[Sequence[int]] | None:
         """Classes of NPUs that do the same, where `kinds` numbers them by what they compute; None where all differ."""

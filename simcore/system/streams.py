@@ -61,7 +61,8 @@ class Lane(Struct, frozen=True, cache_hash=True):
 
 
 class Request(Struct, frozen=True):
-    """A collective to issue: `lanes` are the dimensions it spans, ascending; `group` names a communicator.
+    """A collective to issue: `lanes` are the dimensions it spans, ascending; `group` names a communicator,
+    whose chunks are told apart by its `turn`: of those that come to a link in a nanosecond the lower one goes first.
 
     `root` is the NPU that a rooted collective starts from or ends at. Where an NPU of the group gives more, it is cut
     as its `most_bytes` are, so that all have the same chunks. `update_ns` is added to the completion; `layer` and
@@ -78,6 +79,7 @@ class Request(Struct, frozen=True):
     phase: int = -1
     name: int = 0
     group: str = ""
+    turn: int = 0
     root: int = 0
     row: int = 0
     most_bytes: int = 0
@@ -142,13 +144,13 @@ class Dataset:
         self.soon: Soon = int
         self.route: object = None
         self.order = BY_ID
-        self._streams: dict[tuple[str, int], Stream] | None = None
+        self._streams: dict[tuple[int, int], Stream] | None = None
 
     @property
-    def streams(self) -> dict[tuple[str, int], Stream]:
+    def streams(self) -> dict[tuple[int, int], Stream]:
         """The chunks on their way, made when somebody asks for them one by one."""
         if self._streams is None:
-            keys = [(self.request.group, number) for number in range(self.first, self.first + len(self.chunks))]
+            keys = [(self.request.turn, number) for number in range(self.first, self.first + len(self.chunks))]
             self._streams = {key: Stream(key, self, phases) for key, phases in zip(keys, self.chunks, strict=True)}
         return self._streams
 
@@ -172,13 +174,14 @@ class Dataset:
 
 
 class Stream:
-    """A chunk: `phase` after phase, `at` numbers the one it is in or, until it has `begun`, waits for; `key` (group,
-    number) is the same on all its NPUs. The phase began at `begin_ns` and ends, where that is known, at `end_ns`.
+    """A chunk: `phase` after phase, `at` numbers the one it is in or, until it has `begun`, waits for; `key` (turn of
+    its group, number) is the same on all its NPUs. The phase began at `begin_ns` and ends, where that is known, at
+    `end_ns`.
     """
 
     __slots__ = ("at", "begin_ns", "begun", "dataset", "end_ns", "key", "phase", "phases", "priority")
 
-    def __init__(self, key: tuple[str, int], dataset: Dataset, phases: tuple[StreamPhase, ...]):
+    def __init__(self, key: tuple[int, int], dataset: Dataset, phases: tuple[StreamPhase, ...]):
         self.key, self.dataset, self.phases = key, dataset, phases
         self.priority = dataset.priority
         self.at, self.begun, self.phase, self.begin_ns = 0, False, phases[0], 0

@@ -275,7 +275,7 @@ class CongestionFree(Network):
         """Links are not modelled."""
 
 
-SeatName = tuple[tuple[str, int], int, int]
+SeatName = tuple[tuple[int, int], int, int]
 """A chunk, the number of its phase, and an NPU."""
 
 

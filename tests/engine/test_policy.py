@@ -1,11 +1,12 @@
 """Policies say which collective goes first; those that a workload cannot follow are refused."""
 
 from dataclasses import replace
+from itertools import product
 from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import simcore
@@ -65,6 +66,29 @@ def ends(found, policy, names):
     events = simulate(graphs, RING, system, native, Settings()).events
     sent = events.where(events.kind == EventKind.COLLECTIVE)
     return {int(sent.names[name]): end for name, end in zip(sent.name, sent.end_ns.tolist(), strict=True)}
+
+
+@given(st.data(), st.permutations("abcd"), st.sampled_from(["Ring", "Switch", "Mesh"]))
+@settings(deadline=None, max_examples=100)
+def test_what_communicators_are_called_changes_no_answer(data, names, kind):
+    """Of their messages that come to a link in one nanosecond, too."""
+    ranks = st.permutations(range(6)).map(lambda order: order[: 2 + order[-1] % 2])
+    groups = data.draw(st.lists(ranks, min_size=2, max_size=4, unique_by=tuple))
+    sent = st.tuples(st.sampled_from(groups), st.sampled_from(["all_reduce", "all_to_all", "all_gather"]))
+    built = simcore.graph(6)
+    for (on, what), size in data.draw(st.lists(st.tuples(sent, st.sampled_from([1000, 4000, 8000])), min_size=3)):
+        built.collective(what, size, on=on)
+    made = built.graphs()
+    called = {"": ""} | dict(zip(sorted(made.groups), names, strict=False))
+    other = [replace(one, group_names=tuple(called[name] for name in one.group_names)) for one in made.graphs]
+    known = {called[name]: own for name, own in made.groups.items()}
+    machine, native = Topology((Dimension(kind, 6, 1e9, 100.0),)), profiles.get("native")
+    system = replace(native.system(machine), preferred_dataset_splits=1, active_chunks_per_dimension=4)
+    renamed, played = replace(made, graphs=tuple(other), groups=known), set()
+    for graphs, exact in product((made, renamed), ("", "messages")):
+        timeline = simulate(graphs, machine, system, native, Settings(exact=exact))
+        played.add((timeline.finish_ns, *timeline.links.busy_ns.tolist(), *timeline.events.end_ns.tolist()))
+    assert len(played) == 1
 
 
 @given(waiting(), st.sampled_from(["LIFO", "FIFO", "EXPLICIT"]), st.permutations("abcdef"))

@@ -184,7 +184,7 @@ class Scheduler:
             self._complete(stream.dataset)
 
     @property
-    def live(self) -> dict[tuple[str, int], Stream]:
+    def live(self) -> dict[tuple[int, int], Stream]:
         """The chunks on their way."""
         return {key: stream for dataset in self.outstanding for key, stream in dataset.streams.items()}
 
@@ -308,7 +308,7 @@ class _Line(Struct, eq=False):
     rooms: list[_Room]
     full: int
     complete: int = 0
-    there: dict[tuple[tuple[str, int], int], dict[int, Stream]] = field(default_factory=dict)
+    there: dict[tuple[tuple[int, int], int], dict[int, Stream]] = field(default_factory=dict)
     waiting: list[tuple[_Rank, Mapping[int, Stream]]] = field(default_factory=list)
 
 

@@ -169,7 +169,7 @@ class Place:
         self.flights: list[Flight] = []
         self._live: Live | None = None
         self.lives: list[Live] = []
-        self.starting: dict[tuple[tuple[str, int], int, StreamPhase], tuple[dict[int, Stream], Done]] = {}
+        self.starting: dict[tuple[tuple[int, int], int, StreamPhase], tuple[dict[int, Stream], Done]] = {}
         self.begun: dict[tuple[Any, ...], list[int]] = {}
         self._table = cache(self._find)
 

@@ -71,14 +71,12 @@ class Shared(Transport):
         costs: Costs,
         *,
         sites: Sequence[Site],
-        names: Sequence[str] = ("",),
         plays: bool = True,
     ):
         super().__init__(env, ranks, costs)
         self._links, self._sites, self._class_of = links, sites, class_of(ranks)
         self._layouts = Layouts(timed=links.timed, share=lambda: env.share())  # noqa: PLW0108 - set later
         self._phases, self._plays = phases(self._layouts), plays
-        self._rank_of = {name: index for index, name in enumerate(sorted({"", *names}))}
         self._shapes: dict[Hashable, Shape] = {}
         self._times: dict[tuple[Hashable, tuple[Any, ...]], PhaseTimes | None] = {}  # by shape and kind
         self._bits: dict[tuple[Hashable, StreamPhase, int], int] = {}
@@ -481,10 +479,10 @@ class Shared(Transport):
             found = self._bits[key] = link_bits(place.shape, self._phases.network, *ends)
         return found
 
-    def _order(self, chunk: tuple[str, int], at: int) -> int:
-        """A number that orders phases as (name of the communicator, number of the chunk, phase) do."""
-        name, number = chunk
-        return (self._rank_of[name] << 46) + (number << 6) + at
+    def _order(self, chunk: tuple[int, int], at: int) -> int:
+        """A number that orders phases as (turn of the communicator, number of the chunk, phase) do."""
+        turn, number = chunk
+        return (turn << 46) + (number << 6) + at
 
     def _send(self, way: Way, flight: MessageFlight) -> None:
         """A message of no phase is always played, where messages are; others that use its links are, too."""

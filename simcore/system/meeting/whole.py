@@ -358,7 +358,7 @@ class _Rehearsal:
         """What becomes of the chunks of a collective that classes send at some times; None where they meet."""
         own: dict[int, list[Stream]] = {}
         for npu_class, offset_ns in zip(classes, offsets, strict=True):
-            own[npu_class] = [Stream(("", number), dataset, each) for number, each in enumerate(dataset.chunks)]
+            own[npu_class] = [Stream((0, number), dataset, each) for number, each in enumerate(dataset.chunks)]
             self._spans |= {stream: [] for stream in own[npu_class]}
             self._class_of |= dict.fromkeys(own[npu_class], npu_class)
             after(self._env, offset_ns, partial(self._gang.enter, npu_class, own[npu_class]))

@@ -274,7 +274,7 @@ class InOrder(Played):
                     running.estrange(instance, position)
         return group
 
-    def _told(self, key: tuple[str, int], at: int, group: _Group, first: int, position: int) -> None:
+    def _told(self, key: tuple[int, int], at: int, group: _Group, first: int, position: int) -> None:
         """An NPU is through with an instance, or a message is there for one that plays something else."""
         if position >= len(group.npus):
             number, position = divmod(position, len(group.npus))
