@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from simcore.network.congested import Network, TreeNetwork
+from simcore.network.core import NEVER
 from simcore.network.instant import ARRIVAL, URGENT, Environment, Timers, TimersOfNpus, after
 from simcore.network.topology.moves import Symmetry
 from simcore.network.trees import Reduction
@@ -34,7 +35,7 @@ from simcore.units import format_bytes, whole_ns
 from simcore.workload.model import CollectiveKind
 
 Done = Callable[[Stream], None]
-LAST = ("~", 0)  # sorts behind the keys of chunks
+LAST = NEVER, 0  # sorts behind the keys of chunks
 
 Meeting = dict[int, tuple[float, Stream, Done]]
 """Who has entered a phase: class -> (arrival time, chunk, callback).
