@@ -243,11 +243,11 @@ def read_text(path: str | Path) -> str:
     """A whole text file; InputError when it is not there, not a file, too large or not UTF-8."""
     place, content = str(path), read_bytes(path, MAX_DOCUMENT_BYTES)
     try:
-        return content.decode("utf-8-sig")
+        return content.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         if CONTROL.search(content, 0, HEAD):  # no text of ours with letters in another encoding
             refuse_foreign(content.decode("latin-1"), place)
-        before = content[: error.start].decode()
+        before = content[: error.start].decode().removeprefix("\ufeff")
         raise InputError.at(
             location_of(before, len(before), place),
             "this is not a text file",

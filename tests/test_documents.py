@@ -53,6 +53,13 @@ def test_a_letter_in_another_encoding_is_told_where_it_stands(name, share, lette
             documents.read_text(file)
 
 
+def test_a_mark_of_utf_8_is_no_part_of_what_stands_before_such_a_letter(tmp_path):
+    file = tmp_path / "x"
+    file.write_bytes("\ufeff\xe9".encode() + b"\xff")
+    with pytest.raises(InputError, match=":1:2: error: this is not a text file"):
+        documents.read_text(file)
+
+
 @given(st.text(max_size=60))
 def test_no_text_at_all_ends_in_anything_but_a_document_or_an_input_error(text):
     try:
