@@ -295,7 +295,7 @@ def sends_at_once(plan: Plan, costs: Costs) -> bool:
 
 
 def stepped(
-    plan: Plan, arrivals_ns: IntArray, message_ns: Callable[[int, int], int], costs: Costs, turn: int
+    plan: Plan, arrivals_ns: IntArray, message_ns: Callable[[int, int], int], costs: Costs, turn: int = NORMAL
 ) -> IntArray:
     """When each rank leaves the phase, message by message on a network without contention.
 
