@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.network.topology.moves import Fold
+from simcore.system.groups import GroupDim, LogicalDim
 
 Ints = NDArray[np.int64]
 
@@ -51,6 +52,14 @@ def _numbered(rows: Ints) -> tuple[Ints, Ints]:
     others = np.flatnonzero((rows != rows[-1]).any(axis=1))
     found[others] = [known.setdefault(row.tobytes(), len(known)) for row in rows[others]]
     return found, np.frombuffer(b"".join(known), np.int64).reshape(-1, rows.shape[1])
+
+
+def even(kinds: Ints, dims: Iterable[GroupDim]) -> bool:
+    """Whether all NPUs of every group do the same."""
+    return all(
+        isinstance(dim, LogicalDim) and not np.ptp(kinds.reshape(-1, dim.size, dim.stride), axis=1).any()
+        for dim in dims
+    )
 
 
 def alike(kinds: Ints, meeting: Sequence[Rows]) -> list[Sequence[int]]:

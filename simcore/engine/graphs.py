@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.engine.classes import even
 from simcore.engine.families import Family, families_of, programs_of, row_of, rows_in, stage_width
 from simcore.engine.setup import Setup, joined
 from simcore.errors import InputError, Location, Problem, Problems
@@ -25,7 +26,7 @@ from simcore.profiles import Profile
 from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.collectives import NCCL, ROOTED, Algorithm
 from simcore.system.config import SystemConfig
-from simcore.system.groups import Communicator, GroupDim, first_apart
+from simcore.system.groups import Communicator, GroupDim, LogicalDim, first_apart
 from simcore.system.memory import Port, RemoteMemory
 from simcore.system.messages.point_to_point import Mailbox
 from simcore.system.npus.graph_npu import COMPUTE, GraphNpu, GraphProgram
@@ -59,10 +60,13 @@ class GraphCase:
         shares_memory = memory is not None and memory.npus_per_node != 0
         self._graphs, self._memory = graphs, memory
         self._most_bytes = most_bytes if setup.profile.gang else {}  # others need not agree on chunks
-        self._width = stage_width(graphs)
-        self._families = _families(graphs, setup, lanes, self._width)
+        self._width, families = stage_width(graphs), families_of(graphs, setup.topology)
+        fits = _fits(graphs, setup, lanes, families, self._width)
+        self._families = families if fits else {}
+        staged = self._width == setup.topology.npus or (fits and self._width > 1)
+        apart = not staged or (not self._families and bool(_parts(graphs, setup.topology.npus)))
         # Those of one graph may fare differently.
-        self._told_apart = shares_memory or _tells_apart(graphs, setup, self._families, self._width)
+        self._told_apart = bool(shares_memory or setup.system.custom or setup.system.custom_nodes or apart)
         self._groups = _groups(graphs, setup, self._families)
         self.setup = replace(
             setup, lanes=lanes, collectives_only=not self._told_apart,
@@ -253,26 +257,22 @@ def _in_turn(graphs: GraphSet) -> list[str]:
     return sorted(first, key=lambda name: (graphs.groups.get(name, ()), first[name]))
 
 
-def _families(
-    graphs: GraphSet, setup: Setup, lanes: Mapping[CollectiveKind, Sequence[Lane]], width: int
-) -> dict[str, Family]:
-    """Those of communicators, where all are rows of dimensions in which all kinds of collectives have queues.
+def _fits(
+    graphs: GraphSet, setup: Setup, lanes: Mapping[CollectiveKind, Sequence[Lane]], families: Mapping[str, Family],
+    width: int,
+) -> bool:  # fmt: skip
+    """Whether one of a family's groups may stand for the others, and a place of a stage of that `width` for others.
 
-    Where all NPUs of a group begin together it makes no difference which group of a family it is, else only where all
-    NPUs do the same.
+    All families lie in dimensions in which all kinds of collectives have queues. Where all NPUs of a group begin
+    together it makes no difference which group it is, else only where all of its NPUs do the same.
     """
-    found = families_of(graphs, setup.topology)
-    queued = all(dim.index < len(own) for _, dim in found.values() for own in lanes.values())
-    alike = setup.profile.gang or not np.ptp(programs_of(graphs, found, width))
-    return found if queued and alike and rows_in(setup.dims, found.values(), width) else {}
-
-
-def _tells_apart(graphs: GraphSet, setup: Setup, families: Mapping[str, Family], width: int) -> bool:
-    """Whether NPUs that do the same in stages of a `width` may still fare differently, if they share no memory."""
-    staged = setup.profile.gang and width > 1 and rows_in(setup.dims, families.values(), width)
-    messages = width < setup.topology.npus and not staged
-    parts = not families and _parts(graphs, setup.topology.npus)
-    return bool(messages or setup.system.custom or setup.system.custom_nodes or parts)
+    dims = [dim for _, dim in families.values()]
+    queued = all(dim.index < len(own) for dim in dims for own in lanes.values())
+    if not (queued and rows_in(setup.dims, families.values(), width)):
+        return False
+    if any(name not in families for graph in graphs.graphs for _, name in _sent_in(graph)):
+        dims.append(LogicalDim(0, setup.topology.npus, 1))
+    return setup.profile.gang or even(programs_of(graphs, families, width), dims)
 
 
 def _program(

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from simcore.engine.classes import Ints, Rows, alike
+from simcore.engine.classes import Ints, Rows, alike, even
 from simcore.engine.setup import Setup
 from simcore.errors import InputError
 from simcore.network.congested import LinkNetwork
@@ -140,21 +140,22 @@ class Choice:
     def fold(self, kinds: Ints) -> list[Sequence[int]] | None:
         """Classes of NPUs that do the same, where `kinds` numbers them by what they compute; None where all differ."""
         setup, topology, dims, sites = self._setup, self._setup.topology, self._setup.dims, self._sites
-        even, groups = not np.ptp(kinds), [Rows(dim.stride, dim.size) for dim in dims]
+        same, groups = not np.ptp(kinds), [Rows(dim.stride, dim.size) for dim in dims]
         if setup.system.fabric:
             equal = in_equal_nodes(dims, topology.npus, setup.system.fabric.node_ranks)
             return alike(kinds, groups) if equal else None
         if sites:
             rows = (Rows(site.part.stride, site.part.npus, None if site.placeless else site.fold) for site in sites)
             return alike(kinds, [*rows])
-        if self.apart and even:
+        if self.apart and same:
             return [range(topology.npus)]
         if self._network or self._in_turn:
-            return [range(topology.npus)] if even and self._one_for_all() else None
-        if topology.noise.links or not (even or setup.profile.gang):
+            return [range(topology.npus)] if same and self._one_for_all() else None
+        in_groups = setup.profile.gang or (not setup.profile.barrier and self._traffic.even(kinds))
+        if topology.noise.links or not (same or in_groups):
             return None
         # Where the whole machine waits for its last NPU after every phase, places make no difference.
-        placeless = (setup.profile.barrier and even) or self._traffic.looks_alike(self._links)
+        placeless = (setup.profile.barrier and same) or self._traffic.looks_alike(self._links)
         placeless = placeless or self._traffic.as_far(topology.npus, setup.profile.delay(topology))
         return alike(kinds, groups) if placeless else None
 
@@ -294,6 +295,10 @@ class Traffic:
                 self.playable &= all(plan is None or plan.playable for plan in plans)
                 if not all(plan and plan.plain and all(entry.hop == 1 for entry, _ in plan.rounds) for plan in plans):
                     self.far.append(dim)
+
+    def even(self, kinds: Ints) -> bool:
+        """Whether all NPUs of every group do the same."""
+        return even(kinds, self._may)
 
     def used(self, part: Part) -> set[GroupDim]:
         """The groups that are in a part."""

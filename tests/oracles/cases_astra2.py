@@ -44,7 +44,10 @@ def draw(seed):
 
 
 def in_rows(seed):
-    """A case in which all NPUs do the same in communicators that are rows of a dimension, of one number each."""
+    """A case in which NPUs do the same in communicators that are rows of a dimension, of one number each.
+
+    And in stages, each of which sends to its places in another one; where there are some, collectives stay inside.
+    """
     draw = Random(seed)  # noqa: S311 - a seed gives the same case everywhere
     aware = draw.random() < 0.3
     dims = _dims(draw, aware)
@@ -52,23 +55,34 @@ def in_rows(seed):
     size = draw.choice([size for size in range(2, dim["npus"] + 1) if dim["npus"] % size == 0])
     stride = prod(dim["npus"] for dim in dims[:at]) * draw.choice((1, dim["npus"] // size))
     rows = [range(first, first + size * stride, stride) for first in range(npus) if first // stride % size == 0]
-    numbers = draw.sample(range(1, 100), len(rows))
-    group_of = {npu: str(number) for number, row in zip(numbers, rows, strict=True) for npu in row}
-    steps = [(draw.choice((*KINDS, "COMP")), draw.choice(SIZES), draw.random() < 0.7) for _ in range(5)]
-    waits = [[earlier for earlier in range(step) if draw.random() < 0.4] for step in range(5)]
+    group_of = {npu: {"pg_name": str(number)} for number, row in enumerate(rows, 1) for npu in row}
+    width = draw.choice([width for width in range(size * stride, npus + 1) if npus % width == 0])
+    staged, traces = width < npus, [[] for _ in range(npus)]
 
-    def node(npu, step):
-        (kind, size_bytes, alone), number = steps[step], {"id": step, "data_deps": waits[step]}
-        if kind == "COMP":
-            return number | {"type": "COMP", "duration_micros": size_bytes % 7}
-        sent = {"type": "COMM_COLL", "collective": kind, "bytes": size_bytes}
-        return number | sent | ({"pg_name": group_of[npu]} if alone else {})
+    def add(npu, details):
+        nodes = traces[npu]
+        before = nodes[-1:] if details["type"] == "COMM_SEND" else nodes[-1 - seed % 2 :]
+        nodes.append({"id": len(nodes), "data_deps": [node["id"] for node in before]} | details)
 
+    for step in range(6):
+        kind, size_bytes = draw.choice((*KINDS, "COMP", *["COMM_SEND"] * 2 * staged)), draw.choice(SIZES)
+        begin, end = draw.sample(range(npus // width), 2) if staged else (0, 0)
+        local = staged or draw.random() < 0.7
+        for npu in range(begin * width, (begin + 1) * width) if kind == "COMM_SEND" else range(npus):
+            if kind == "COMM_SEND":
+                message = {"src": npu, "dst": npu + (end - begin) * width, "bytes": size_bytes, "tag": step}
+                add(npu, {"type": kind} | message)
+                add(message["dst"], {"type": "COMM_RECV"} | message)
+            elif kind == "COMP":
+                add(npu, {"type": kind, "duration_micros": (size_bytes + npu // width) % 7})
+            else:
+                sent = {"type": "COMM_COLL", "collective": kind, "bytes": size_bytes}
+                add(npu, sent | (group_of[npu] if local else {}))
     return {
         "backend": "congestion_aware" if aware else "congestion_unaware", "topology": {"dims": dims},
         "system": _system(draw, dims) | {"roofline-enabled": 0}, "cli": _command_line(draw),
-        "comm_groups": {str(number): [*row] for number, row in zip(numbers, rows, strict=True)},
-        "workload": {"kind": "nodes", "per_npu": [[node(npu, step) for step in range(5)] for npu in range(npus)]},
+        "comm_groups": {str(number): [*row] for number, row in enumerate(rows, 1)},
+        "workload": {"kind": "nodes", "per_npu": traces},
     }  # fmt: skip
 
 

@@ -88,7 +88,7 @@ def late_ones(seed):
 
 
 @pytest.mark.parametrize(
-    "case", [*map(draw, (*range(60), *OF_2_X)), late_one(), *map(in_rows, range(40)), *map(late_ones, LATE)]
+    "case", [*map(draw, (*range(60), *OF_2_X)), late_one(), *map(in_rows, range(60)), *map(late_ones, LATE)]
 )
 def test_every_npu_of_2_x_is_done_when_the_naive_model_says(case, tmp_path):
     expected = of_model(astra2.Simulation(case))
