@@ -11,7 +11,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from simcore.errors import InputError, Location, Problem, Problems
-from simcore.workload.chakra.columns import MISSING, Columns
+from simcore.workload.chakra.columns import MISSING, TEXTS, Columns
 from simcore.workload.chakra.schema import NODE_TYPES, CommType, messages
 from simcore.workload.model import ALL_DIMENSIONS, NO_COLLECTIVE, CollectiveKind, Graph, NodeKind
 from simcore.workload.order import waiting_order
@@ -132,7 +132,7 @@ def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
         names=names,
         path=path,
         **_attribute_columns(kind, attributes),
-        **_text_columns(attributes, columns.texts),
+        **_text_columns(attributes, columns.texts, places),
     )
     return Trace(graph, places, tuple(text for _, text in columns.inputs), tuple(warnings))
 
@@ -214,12 +214,14 @@ def _attribute_columns(kind: Integers, attributes: dict[str, Integers]) -> dict[
     }
 
 
-def _text_columns(attributes: dict[str, Integers], texts: list[bytes]) -> dict[str, Any]:
+def _text_columns(attributes: dict[str, Integers], texts: list[bytes], places: Places) -> dict[str, Any]:
     """Communicator of each row and their names ('' and '0' are all NPUs), bit mask of the dimensions it spans."""
+    from google.protobuf.message import DecodeError
+
     index = {"": 0}
 
     def number(text: bytes) -> int:
-        name = text.decode(errors="replace")
+        name = text.decode()
         return index.setdefault("" if name == "0" else name, len(index))
 
     def mask(text: bytes) -> int:
@@ -230,7 +232,12 @@ def _text_columns(attributes: dict[str, Integers], texts: list[bytes]) -> dict[s
     for name, read, usual in (("pg_name", number, 0), ("involved_dim", mask, ALL_DIMENSIONS)):
         column, found = attributes[name], np.full(len(texts) + 1, usual)  # its last entry serves MISSING
         for used in np.unique(column[column != MISSING]).tolist():
-            found[used] = read(texts[used])
+            try:
+                found[used] = read(texts[used])
+            except (DecodeError, UnicodeDecodeError) as error:
+                row, (_, what) = int(np.argmax(column == used)), TEXTS[name]
+                text = f"attribute {name} is not {what}"
+                raise InputError(places.problem(row, text, name, what, repr(texts[used]))) from error
         made[name] = found[np.where(column == MISSING, len(texts), column)]
     return {"group": made["pg_name"].astype(np.int32), "group_names": tuple(index), "dims": made["involved_dim"]}
 

@@ -99,6 +99,22 @@ def test_any_bytes_are_a_trace_or_an_input_error(data):
             assert "x.et" in str(error)
 
 
+@given(st.sampled_from(sorted(columns.TEXTS)), st.binary(max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_any_bytes_in_the_place_of_a_name_or_list_are_one_or_an_input_error(name, value):
+    head, made = writer.frame(writer.metadata().SerializeToString()), collective().SerializeToString()
+    number, what = columns.TEXTS[name]
+    said = b"".join(map(field, (1, number), (name.encode(), value)))
+    try:
+        reader.decode(head + writer.frame(made + field(10, said)), "x.et")
+    except InputError as error:
+        assert f"message 1 at byte {len(head) + 1}, node 0 'c': attribute {name} is not {what}" in str(error)
+
+
+def field(number, value):
+    return writer.varint(number << 3 | wire.LENGTH) + writer.frame(value)
+
+
 @given(nodes(), st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_file_cut_anywhere_is_shorter_or_refused(made, data):
