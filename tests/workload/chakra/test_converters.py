@@ -102,6 +102,25 @@ def test_data_parallel_waits_for_its_gradients_in_the_next_pass():
     assert names[7] == ("COMP_NODE_a_FWD", ["COMM_COLL_NODE_a_ALLREDUCE"])
 
 
+@pytest.mark.parametrize(
+    ("loop", "waits"),
+    [
+        ("DATA", ["COMP_NODE_a_FWD", "COMM_COLL_NODE_b_REDUCESCATTER"]),
+        ("MODEL", ["COMM_COLL_NODE_a_ALLGATHER", "COMP_NODE_b_BWD_WG"]),
+        ("HYBRID_DATA_MODEL", ["COMM_COLL_NODE_b_REDUCESCATTER", "COMM_COLL_NODE_a_ALLGATHER"]),
+        ("HYBRID_MODEL_DATA", ["COMM_COLL_NODE_b_REDUCESCATTER", "COMM_COLL_NODE_a_ALLGATHER"]),
+        ("HYBRID_DLRM", ["COMM_COLL_NODE_b_REDUCESCATTER", "COMP_NODE_a_FWD"]),
+    ],
+)
+def test_what_a_forward_pass_waits_for_stands_in_the_order_of_the_original(loop, waits):
+    """`add_parent` of src/converter/text_converter.py of mlcommons/chakra, second pass and layer."""
+    kinds = (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
+    layers = tuple(Layer(name, *(Phase(5, kind, 64) for kind in kinds)) for name in "ab")
+    steps = text_converter.steps(Workload(loop, layers, last_bottom_layer=0), 2)
+    *_, last = (step for step in steps if step.name == "COMP_NODE_b_FWD")
+    assert [steps[dep].name for dep in last.deps] == waits
+
+
 def test_a_loop_chakra_does_not_know_is_refused_by_name():
     with pytest.raises(InputError, match="HYBRID_TRANSFORMER"):
         text_converter.steps(Workload("HYBRID_TRANSFORMER", (Layer("a"),)), 1)

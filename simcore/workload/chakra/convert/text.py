@@ -93,7 +93,7 @@ def _dlrm(made: _Passes) -> None:
 
 
 COMPUTES = {"F": "FWD", "G": "BWD_IG", "W": "BWD_WG"}
-HYBRID = "F: FC-1 WC; FC: F", "G: FC | W+1 GC+1; !GC: G; W: G; WC: W"
+HYBRID = "F: WC FC-1; FC: F", "G: FC | W+1 GC+1; !GC: G; W: G; WC: W"
 LOOPS: dict[str, tuple[str, str] | Callable[[_Passes], None]] = {
     "MICRO": ("WC:", ""),
     "DATA": ("F: F-1 WC", "W: F | G+1; WC: W; !G: W"),
