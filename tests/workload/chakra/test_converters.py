@@ -121,6 +121,30 @@ def test_what_a_forward_pass_waits_for_stands_in_the_order_of_the_original(loop,
     assert [steps[dep].name for dep in last.deps] == waits
 
 
+SIMAI = "HYBRID_DATA_MODEL model_parallel_NPU_group: 2 ep: 2\n1\na -1 1 {} 64 1 NONE 0 1 ALLREDUCE 64 {}\n"
+
+
+@pytest.mark.parametrize(("word", "said"), [("ALLTOALL_EP", "groups of ranks"), ("ALLGATHER", "a gathered total")])
+def test_what_chakras_graph_cannot_say_is_refused_and_compat_takes_unknown_words_for_all_reduces(tmp_path, word, said):
+    path = tmp_path / "w.txt"
+    path.write_text(SIMAI.format(word, 0))
+    with pytest.raises(InputError, match=rf"w\.txt:3:1: error: Chakra's graph cannot say {said}"):
+        convert(str(path), "w", Options(npus=4))
+    assert convert(str(path), "w", Options(npus=4, sizes=(4,)))
+    (data,) = convert(str(path), "w", Options(compat=True)).values()
+    (first,) = (node for node in of(data)["nodes"] if node["name"] == f"COMM_COLL_NODE_a_{word}")
+    kind = next(attribute["int64_val"] for attribute in first["attr"] if attribute["name"] == "comm_type")
+    assert kind == ("2" if word == "ALLGATHER" else "0")
+
+
+@pytest.mark.parametrize("update_ns", [0, 5])
+def test_update_delays_are_not_lost_without_a_word(tmp_path, update_ns):
+    path, told = tmp_path / "w.txt", []
+    path.write_text(SIMAI.format("NONE", update_ns))
+    convert(str(path), "w", Options(tell=told.append))
+    assert len(told) == bool(update_ns)
+
+
 def test_a_loop_chakra_does_not_know_is_refused_by_name():
     with pytest.raises(InputError, match="HYBRID_TRANSFORMER"):
         text_converter.steps(Workload("HYBRID_TRANSFORMER", (Layer("a"),)), 1)

@@ -119,10 +119,12 @@ def _from_pytorch(source: str, target: str, options: Options) -> Files:
 
 def _from_text(source: str, target: str, options: Options) -> Files:
     options.clock_mhz(counts=False)
+    workload = text.read(source)
     if options.sizes:
-        workload = text.read(source)
         return _ranks(target, native.convert(workload, options.sizes, options.iterations, policy=options.policy))
-    steps = text_converter.steps(text.read(source), options.iterations, num_dims=options.num_dims)
+    steps = text_converter.steps(workload, options.iterations, num_dims=options.num_dims, compat=options.compat)
+    if any(layer.update_ns and any(phase.collective for phase in layer.phases) for layer in workload.layers):
+        options.tell("update delays are left out, as Chakra's converter leaves them out; --native keeps them")
     if not options.compat:
         return _ranks(target, [text_converter.encode(steps)] * options.npus)
     body = read_text(source).replace("\r\n", "\n").replace("\r", "\n")

@@ -65,8 +65,8 @@ class _Passes(Struct):
         if which in COMPUTES:
             step = TextNode(f"COMP_NODE_{name}_{COMPUTES[which]}", deps, phase.compute_ns, {})
         else:
-            word = SPELLINGS[phase.collective, Group.LOOP]
-            comm_type = CommType[phase.collective.name] if phase.collective else CommType.ALL_REDUCE
+            word = SPELLINGS[phase.collective, phase.group]
+            comm_type = CommType[phase.collective.name] if phase.collective and phase.group is Group.LOOP else 0
             own = not self.first_dim or which in self.first_dim.split()
             dims = tuple(not self.first_dim or own == (index == 0) for index in range(self.num_dims))
             label = self.label if which == "GC" else ""
@@ -83,7 +83,8 @@ def _dlrm(made: _Passes) -> None:
     for index, layer in enumerate(made.layers):
         previous = "WC" if ("WC", index) in made.last else "W"
         made.play(index, f"F: {previous} F-1" + f" FC-{index}" * (index == bottom))
-        made.play(index, "FC: F" * (layer.forward.collective == CollectiveKind.ALL_TO_ALL))
+        exchanges = (layer.forward.collective, layer.forward.group) == (CollectiveKind.ALL_TO_ALL, Group.LOOP)
+        made.play(index, "FC: F" * exchanges)
     for index in reversed(range(count)):
         made.play(index, "W: F | G+1" + " GC" * (index == 0))
         made.play(index, "WC: W" * (made.layers[index].weight_grad.collective is not None))
@@ -114,8 +115,9 @@ FIRST_DIM = {"HYBRID_DATA_MODEL": "FC GC", "HYBRID_MODEL_DATA": "WC"}
 """Loop -> which communications go through the first dimension, the others through the rest."""
 
 
-def steps(workload: Workload, iterations: int, *, num_dims: int = 0) -> list[TextNode]:
-    """The graph of `iterations` passes; InputError for loops the original does not know.
+def steps(workload: Workload, iterations: int, *, num_dims: int = 0, compat: bool = False) -> list[TextNode]:
+    """The graph of `iterations` passes; InputError for loops the original does not know, and for columns that it would
+    misunderstand, unless `compat` asks for just that.
 
     With `num_dims` collectives say which dimensions they go through, as the converter of 2023 (``--num_dims``) did.
     """
@@ -127,6 +129,8 @@ def steps(workload: Workload, iterations: int, *, num_dims: int = 0) -> list[Tex
             found=workload.loop,
             hint="--native writes the loop itself, any of them",
         )
+    if not compat:
+        _check_columns(workload)
     first_dim, label = (table.get(workload.loop, "") for table in (FIRST_DIM, LABELS))
     made, loop = _Passes(workload.layers, workload.last_bottom_layer, num_dims, first_dim, label), LOOPS[workload.loop]
     for _ in range(iterations):
@@ -138,6 +142,18 @@ def steps(workload: Workload, iterations: int, *, num_dims: int = 0) -> list[Tex
             for index in order:
                 made.play(index, program)
     return made.steps
+
+
+def _check_columns(workload: Workload) -> None:
+    """InputError at a row that the graph would say wrong: it knows no groups of ranks, and no gathered totals."""
+    totals = {CollectiveKind.ALL_GATHER} if workload.dialect == "simai" else set()
+    for layer in workload.layers:
+        for phase in layer.phases:
+            if phase.group is not Group.LOOP or phase.collective in totals:
+                what = "a gathered total" if phase.group is Group.LOOP else "groups of ranks"
+                message, found = f"Chakra's graph cannot say {what}", repr(SPELLINGS[phase.collective, phase.group])
+                expected, hint = "sizes of what each of all ranks gives", "--native writes the loop itself"
+                raise InputError.at(layer.location, message, expected=expected, found=found, hint=hint)
 
 
 def encode(made: Sequence[TextNode], *, first_id: int = 0, compat: bool = False, source: str = "") -> bytes:
