@@ -69,7 +69,7 @@ class Computed:
                 self._warn(f"SimAI has no time for collectives below 1 MiB on {ranks} GPUs and takes 0")
             return SMALL_NS.get(ranks, 0)
         if ranks <= 1 or size_bytes == 0:
-            if group is Group.TP and size_bytes:
+            if group is Group.TP and ranks <= 1:
                 self._warn("SimAI divides by zero for tensor-parallel collectives at TP = 1; they take no time here")
             return 0
         servers, gpus, nics = self._shape(group, ranks)
@@ -195,12 +195,12 @@ KEYS = ("allreduce", "allgather", "reducescatter", "alltoall", "busbw")
 
 
 def read_bus_bandwidths(path: str | Path) -> BusBandwidths:
-    """Read a `-busbw` file: a first line that is skipped, then `SECTION:` and `key,: GiB/s | null` lines."""
+    """Read a `-busbw` file: a first line that is skipped, then `SECTION:` and `key,: GiB/s | null`; # a comment."""
     values: dict[str, dict[str, float | None]] = {}
     section: dict[str, float | None] | None = None
     with Problems() as problems:
         for number, line in enumerate(read_text(path).splitlines()[1:], 2):
-            key, _, text = (part.strip() for part in line.partition(":"))
+            key, _, text = (part.strip() for part in line.partition("#")[0].partition(":"))
             key = key.removesuffix(",").strip()
             place = Location(str(path), number, len(line) - len(line.lstrip()) + 1)
             owner, known = (section, KEYS) if text else (values, SECTIONS)

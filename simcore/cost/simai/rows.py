@@ -110,14 +110,15 @@ def _passed_over(workload: Workload) -> Iterator[str]:
 
 
 def _chosen(value: float | None, name: str, table: dict[str, float], option: str, type_option: str) -> float:
-    """A bandwidth given as a number, otherwise by a name."""
+    """A bandwidth given as a number, otherwise by a name in small or large letters."""
     if value is not None:
         return value
     if not name:
         raise InputError.at(option, "profile simai-1.6 needs a bandwidth", expected=f"{option} or {type_option}")
-    if name not in table:
+    found = next((bandwidth for known, bandwidth in table.items() if known.lower() == name.lower()), None)
+    if found is None:
         raise InputError.at(type_option, f"unknown type '{name}'", expected=closest(name, table), found=repr(name))
-    return table[name]
+    return found
 
 
 def _recomputations(workload: Workload) -> range:

@@ -189,9 +189,10 @@ def test_compute_keeps_24_significant_bits():
 
 
 def test_what_simai_divides_by_zero_takes_its_natural_value_and_a_warning():
-    alone = evaluate(workload(layer("forward", REDUCE, 8 * MIB), tp=1), OPTIONS)
-    assert alone.summary.total_us == 0
-    assert any("divides by zero" in warning for warning in alone.warnings)
+    for size_bytes in (0, 1, 8 * MIB):
+        alone = evaluate(workload(layer("forward", REDUCE, size_bytes), tp=1), OPTIONS)
+        assert alone.summary.total_us == 0
+        assert any("divides by zero" in warning for warning in alone.warnings)
     few = evaluate(workload(layer("weight_grad", REDUCE, 8 * MIB), tp=4), replace(OPTIONS, nics_per_server=1))
     assert few.layers[0]["weight_grad"]["comm_ns"] == int(8 / 1024 / (48.5 / 4) * 1e9 * 15 / 16 * 2)
     assert any("garbage" in warning for warning in few.warnings)
@@ -212,6 +213,13 @@ def test_what_simai_does_not_read_as_it_is_meant_is_told(changed, told):
     assert not evaluate(made, OPTIONS).warnings
     (warning,) = evaluate(replace(made, **changed), OPTIONS).warnings
     assert told in warning
+
+
+@pytest.mark.parametrize("change", [str.lower, str.upper])
+def test_types_are_known_in_small_and_large_letters_as_to_simai(change):
+    made, given = workload(layer("weight_grad", REDUCE, 8 * MIB)), {"gpus": 64, "gpu_type": "H100", "nic_type": "cx7"}
+    changed = given | {name: change(given[name]) for name in ("gpu_type", "nic_type")}
+    assert evaluate(made, SimaiOptions(**changed)).summary == evaluate(made, SimaiOptions(**given)).summary
 
 
 def test_missing_header_values_count_as_one():
@@ -247,6 +255,13 @@ def test_a_bandwidth_that_the_file_does_not_give_is_refused_only_when_it_is_need
     assert clock.time_ns(REDUCE, Group.DP, 8, 0) == 0
     with pytest.raises(InputError, match="DP allreduce"):
         clock.time_ns(REDUCE, Group.DP, 8, 1)
+
+
+def test_comments_of_the_bandwidth_file_are_passed_over(tmp_path):
+    plain, noted = tmp_path / "plain.yaml", tmp_path / "noted.yaml"
+    plain.write_text(FILE)
+    noted.write_text("\n".join(f"{line} # GiB/s\n  # as measured: 2025" for line in FILE.splitlines()))
+    assert read_bus_bandwidths(noted).values == read_bus_bandwidths(plain).values
 
 
 def test_pipeline_transfers_use_the_files_bandwidth():
