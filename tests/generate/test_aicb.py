@@ -178,6 +178,18 @@ def test_a_dense_stage_of_deepspeed_gathers_every_parameter_once_a_step():
         assert 0 <= gathered - broadcast <= 2 * 8
 
 
+@given(st.integers(0, 9), st.integers(1, 70), st.integers(0, 2), st.integers(0, 400))
+def test_contiguous_gradients_are_reduced_once_each_by_ranks_there_are(width, ranks, layers, bucket):
+    """ZeRO-2: also a model without a weight, of which rank 0 gets a piece of no bytes for each of its parameters."""
+    shape = {"hidden_size": width, "num_attention_heads": 1, "vocab_size": 5, "num_layers": layers}
+    run = {"world_size": ranks, "global_batch": ranks, "contiguous_gradients": True, "reduce_bucket_size": bucket}
+    made = deepspeed_operations(Options("DeepSpeed", stage=2, **shape, **run))
+    reduced = [operation for operation in made if operation.kind == "reduce"]
+    broadcast = [operation.size for operation in made if operation.kind == "broadcast"]
+    assert sum(operation.size for operation in reduced) == sum(broadcast)
+    assert reduced and {operation.dst for operation in reduced} <= set(range(ranks))
+
+
 @pytest.mark.parametrize(
     ("values", "option"),
     [

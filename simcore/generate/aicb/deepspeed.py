@@ -142,7 +142,7 @@ def _pieces(bucket: Sequence[Parameter], parameters: Sequence[Parameter], dp: in
     piece of no bytes.
     """
     ends = list(accumulate(parameter.elements for parameter in parameters))
-    share = -(-ends[-1] // dp)
+    share = max(1, -(-ends[-1] // dp))
     merged: list[tuple[int, int, int]] = []
     for parameter in reversed(bucket):
         end = ends[parameter.index]
