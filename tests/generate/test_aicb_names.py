@@ -21,8 +21,11 @@ NAMES = {
 
 
 @pytest.mark.parametrize("frame", NAMES)
-def test_a_folder_gets_a_file_of_aicbs_name(tmp_path, capsys, frame):
+@pytest.mark.parametrize("computing", ["--computation", "--aiob_enable"])
+def test_a_folder_gets_a_file_of_aicbs_name(tmp_path, capsys, frame, computing):
+    """AICB's --aiob_enable turns on --computation_enable (utils/utils.py)."""
     options, name = NAMES[frame]
+    options = options.replace("--computation", computing)
     assert main(["generate", frame, "--compat", "aicb-2.1", *options.split(), "-o", f"{tmp_path}/made/"]) == 0
     assert [path.name for path in (tmp_path / "made").iterdir()] == [name]
     capsys.readouterr()

@@ -37,7 +37,7 @@ def file_name(options: Options, form: str) -> str:
     if form == "csv" or options.frame == "DeepSpeed":
         frame = f"deepspeed_stage{options.stage}" if options.frame == "DeepSpeed" else "megatron"
         said = f"sp_{options.enable_sequence_parallel}_iteration_{options.epoch_num}"
-        listed = f"{said}_computationEnable_{options.computation_enable}_{options.world_size}n"
+        listed = f"{said}_computationEnable_{options.computes}_{options.world_size}n"
         stem = f"{frame}_{options.model_name}_{listed}_workload"
     else:
         degrees = f"tp{options.tp}-pp{options.pipeline_model_parallel}-ep{options.expert_model_parallel_size}"
