@@ -593,8 +593,7 @@ def cautions(
         if workload.parallelism.pp > 1 and not rules.pipelines:
             missing = "transfers between stages and pipeline bubbles are not in the answer"
             yield f"pp: {workload.parallelism.pp}: the rows are run as one pipeline stage's; {missing}"
-        if workload.dialect == "simai" and not rules.total_all_gather:
-            yield f"profile {rules.name} takes all-gather sizes as bytes per rank; SimAI's files give totals"
+        yield from rules.unsaid(workload)
     elif not rules.graph.scales and (settings.compute_scale != 1 or settings.comm_scale != 1):
         yield f"profile {rules.name} ignores --compute-scale and --comm-scale, as its original does"
     yield from rules.unheeded(given) if given else ()

@@ -21,7 +21,7 @@ from simcore.system.chunks.cut import QueueChoice
 from simcore.system.collectives import EVERYBODY, Algorithm, PlanOptions
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
-from simcore.workload.model import CollectiveKind, Graph, NodeKind
+from simcore.workload.model import CollectiveKind, Graph, Group, NodeKind, Workload
 
 NetworkMode = Literal["congestion-free", "congested", "fair", "queued"]
 
@@ -153,6 +153,16 @@ class Profile:
         for name in self.ignored:
             if getattr(system, name) != getattr(SystemConfig(), name):
                 yield f"profile {self.name} ignores {name.replace('_', '-')}, as its original does"
+
+    def unsaid(self, workload: Workload) -> Iterator[str]:
+        """What a text in SimAI's dialect says and the profile's original does not read so, in words."""
+        if workload.dialect != "simai" or self.total_all_gather:
+            return
+        phases = {phase for layer in workload.layers for phase in layer.phases}
+        if any(phase.collective is CollectiveKind.ALL_GATHER for phase in phases):
+            yield f"profile {self.name} takes all-gather sizes as bytes per rank; SimAI's files give totals"
+        if named := sorted({phase.group.name for phase in phases} - {Group.LOOP.name}):
+            yield f"profile {self.name} plays the groups that columns name ({', '.join(named)}); its original has none"
 
     def turned(self, rule: Rule, other: Profile) -> Profile:
         """With the fields of a rule as another profile has them.

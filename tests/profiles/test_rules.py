@@ -48,6 +48,20 @@ def test_with_all_its_rules_turned_a_profile_is_native(name):
     assert not departures(turned)
 
 
+SIMAI = "HYBRID_TRANSFORMER model_parallel_NPU_group: 2 ep: 2 pp: 1 ga: 1\n1\nrow -1 5 {} 64 0 NONE 0 5 {} 64 1\n"
+
+
+@pytest.mark.parametrize("name", [*DEPARTING, "native"])
+@pytest.mark.parametrize("totals", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+def test_what_a_peer_does_not_read_as_simai_does_is_told_where_it_is_there(tmp_path, name, totals, named):
+    path = tmp_path / "simai.txt"
+    path.write_text(SIMAI.format("ALLGATHER" if totals else "REDUCESCATTER", "ALLREDUCE_DP_EP" if named else "NONE"))
+    told = [text for text in run(str(path), "ring8", profile=name).warnings if f"profile {name}" in text]
+    assert any("SimAI's files give totals" in text for text in told) == (totals and name in DEPARTING)
+    assert any("(DP_EP); its original has none" in text for text in told) == (named and name in DEPARTING)
+
+
 @pytest.fixture
 def two_states(tmp_path):
     """Two states of the loop, 5 ns each, and nothing to send."""
