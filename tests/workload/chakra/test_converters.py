@@ -159,6 +159,31 @@ def test_flexflow_graphs_become_what_the_first_converter_made(name):
         assert nodes_of(data) == nodes_of(legacy.to_current(old.read_bytes(), "x"))
 
 
+TASKS = [f'node{n} [label="{{device_id=0|t{n}|Forward|COMP_NODE|simulated_run_time={n}}}",shape=r];' for n in range(4)]
+STATEMENTS = [*TASKS, "node0 -> node1;", "node1 -> node2", "node0->node3 [color=red];"]
+
+
+@given(st.lists(st.sampled_from([" ", "\n", " \n\n "]), min_size=7, max_size=7), st.permutations(STATEMENTS))
+@settings(max_examples=40, deadline=None)
+def test_a_task_graph_says_the_same_however_its_statements_are_laid_out(tmp_path_factory, gaps, statements):
+    path = tmp_path_factory.mktemp("graph") / "g.graph"
+    path.write_text("digraph taskgraph {" + "".join(map("".join, zip(gaps, statements, strict=True))) + "}")
+    (data,) = flexflow.convert(str(path))
+    path.write_text("\n".join(["digraph taskgraph {", *STATEMENTS, "}"]))
+    assert nodes_of(data) == nodes_of(*flexflow.convert(str(path)))
+
+
+@pytest.mark.parametrize(
+    ("more", "place"),
+    [(TASKS[0], "9:1: error: node0 is here twice"), ("node1 -> node2 -> node3", "9:16: error: neither")],
+)
+def test_what_a_task_graph_says_twice_or_in_another_way_is_not_passed_over(tmp_path, more, place):
+    path = tmp_path / "g.graph"
+    path.write_text("\n".join(["digraph taskgraph {", *STATEMENTS, more, "}"]))
+    with pytest.raises(InputError, match=f"g.graph:{place}"):
+        flexflow.convert(str(path))
+
+
 def nodes_of(data):
     """Nodes by id, attributes in any order."""
     found = {node.pop("id", "0"): node for node in of(data)["nodes"]}

@@ -26,8 +26,10 @@ from simcore.workload.tokens import MAX_INTEGER
 
 NS_PER_MS = 1_000_000
 MOST_DEVICES = 1 << 16  # each becomes a file
-_NODE = re.compile(r'node(\d{1,18})\s*\[.*?label="\{(.*?)\}"')
-_EDGE = re.compile(r"node(\d{1,18})\s*->\s*node(\d{1,18})(?!\d)")
+_STATEMENT = re.compile(
+    r'\s*(?:digraph\s+\w+|[{}]|node(?P<task>\d{1,18})\s*\[[^]]*?label="\{(?P<label>[^{}"]*)\}"[^]]*\]'
+    r"|node(?P<parent>\d{1,18})\s*->\s*node(?P<child>\d{1,18})(?:\s*\[[^]]*\])?)\s*;?\s*"
+)
 _SYNTAX = 'nodeN [label="{device_id=D|name|Forward|COMP_NODE|simulated_run_time=T}"] or nodeA -> nodeB;'
 
 
@@ -78,24 +80,37 @@ def convert(path: str, *, ns_per_unit: float = NS_PER_MS) -> list[bytes]:
     ]
 
 
+def _statements(text: str, path: str, problems: Problems) -> Iterator[tuple[re.Match[str], Location, str]]:
+    """The statements of a graph, where each stands and its line; from what is none on a line is a problem."""
+    for number, line in enumerate(map(str.rstrip, text.splitlines()), 1):
+        at = 0
+        while at < len(line):
+            rest = line[at:].lstrip()
+            location, match = Location(path, number, len(line) - len(rest) + 1), _STATEMENT.match(line, at)
+            if match is None:
+                problems.add(Problem(location, "neither a task nor an edge", _SYNTAX, rest, source=line))
+                break
+            yield match, location, line
+            at = match.end()
+
+
 def _read(text: str, path: str, ns_per_unit: float, problems: Problems) -> dict[int, Task]:
     tasks: dict[int, Task] = {}
     edges: list[tuple[int, int]] = []
     transfers = 0
-    for number, line in enumerate(text.splitlines(), 1):
-        location = Location(path, number, len(line) - len(line.lstrip()) + 1)
-        if match := _NODE.search(line):
-            try:
-                task = _task(int(match[1]), match[2], ns_per_unit, transfers, location)
-            except (LookupError, ValueError, OverflowError) as error:
-                problems.add(Problem(location, f"not a task: {error}", _SYNTAX, match[2], source=line))
-                continue
-            transfers += task.is_transfer
-            tasks[task.number] = task
-        elif match := _EDGE.search(line):
-            edges.append((int(match[1]), int(match[2])))
-        elif line.strip(" {}") and "digraph" not in line:
-            problems.add(Problem(location, "neither a task nor an edge", _SYNTAX, line.strip(), source=line))
+    for match, location, line in _statements(text, path, problems):
+        if match["child"]:
+            edges.append((int(match["parent"]), int(match["child"])))
+        if not match["task"]:
+            continue
+        try:
+            task = _task(int(match["task"]), match["label"], ns_per_unit, transfers, location)
+        except (LookupError, ValueError, OverflowError) as error:
+            problems.add(Problem(location, f"not a task: {error}", _SYNTAX, match["label"], source=line))
+            continue
+        transfers += task.is_transfer
+        if tasks.setdefault(task.number, task) is not task:
+            problems.add(Problem(location, f"node{task.number} is here twice", "one label a task", source=line))
     for parent, child in edges:
         if parent in tasks and child in tasks:
             tasks[child].parents.append(parent)
