@@ -103,7 +103,7 @@ def _passed_over(workload: Workload) -> Iterator[str]:
         one = "simcore generate --pp_rank N writes those of one"
         yield f"SimAI passes over stage_rows: the rows of all stages are added up as if one stage had them; {one}"
     sizes = workload.parallelism
-    said = {"schedule": bool(workload.schedule), "etp": sizes.expert_tp not in (0, sizes.tp)}
+    said = {"schedule": bool(workload.schedule), "etp": sizes.expert_tp not in (0, sizes.tp), "cp": sizes.cp > 1}
     yield from (f"SimAI passes over {key}" for key, there in said.items() if there)
     if workload.pipeline_bytes > INT32_MAX:
         yield f"SimAI has 32 bits for pp_comm, which {workload.pipeline_bytes} does not fit"

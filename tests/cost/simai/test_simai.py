@@ -204,6 +204,7 @@ def test_what_simai_divides_by_zero_takes_its_natural_value_and_a_warning():
         ({"stage_rows": (1, 1)}, "the rows of all stages are added up"),
         ({"schedule": "zb-h1"}, "passes over schedule"),
         ({"parallelism": Parallelism(2, 2, 2, expert_tp=1)}, "passes over etp"),
+        ({"parallelism": Parallelism(2, 2, 2, cp=2)}, "passes over cp"),
         ({"pipeline_bytes": 1 << 31}, "32 bits"),
         ({"layers": (Layer("row", weight_grad=Phase(1 << 31)), Layer("row"))}, "never ends"),
     ],
