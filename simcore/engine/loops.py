@@ -120,14 +120,14 @@ class LoopCase:
             )  # fmt: skip
         return found
 
-    def in_turn(self, transport: Transport, gate: Gate) -> InTurn | Apart | None:
+    def in_turn(self, transport: Transport, gate: Gate) -> InTurn | None:
         """Who acts first, for the profile that asks; it knows NPUs that are all alike, messages that never meet."""
         setup, topology = self.setup, self.setup.topology
         differ = setup.settings.stragglers or setup.settings.noise.compute
         if not setup.profile.in_turn or setup.profile.shared_links or differ or not isinstance(gate, LocalGate):
             return None
-        if isinstance(transport, Apart):
-            return transport
+        if isinstance(transport, Apart):  # which knows it
+            return None
         precedence = Precedence(topology.npus, transport.plans, setup.profile.delay(topology))
         return InTurn(precedence, gate.either_way)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING
 
-from simcore.engine.classes import kinds_of
+import numpy as np
+
+from simcore.engine.classes import classes_of, kinds_of
 from simcore.engine.deadlock import deadlock
 from simcore.engine.loops import LoopCase
 from simcore.engine.settings import Settings
@@ -26,7 +29,7 @@ from simcore.system.chunks.cut import Cutting
 from simcore.system.chunks.scheduler import GANG_ORDERS, INSERTION, Gang, Gate, LocalGate, Scheduler
 from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
-from simcore.system.groups import Groups
+from simcore.system.groups import Groups, class_of
 from simcore.system.meeting.shared import Shared
 from simcore.system.meeting.whole import Wholes
 from simcore.system.memory import RemoteMemory
@@ -71,18 +74,20 @@ def _played(case: LoopCase | GraphCase) -> Timeline:
     """What happens in a run."""
     setup, choices = case.setup, choices_of(case.machine)
     topology, profile, settings = setup.topology, setup.profile, setup.settings
-    programs = case.programs() if settings.folds or choices[0].apart else None
+    programs = case.programs() if settings.folds else None
     classes = None if programs is None else folded(choices, kinds_of(programs, settings.stragglers))
     ranks = classes or [range(npu, npu + 1) for npu in range(topology.npus)]  # those of a million take 120 MB
     env, events = Environment(), EventBuffer()
     transport = transport_of(env, ranks, choices, topology)
-    gate = make_gate(env, ranks, setup)
+    apart = transport if isinstance(transport, Apart) else None
+    gate = make_gate(env, ranks, setup, apart)
     in_turn = case.in_turn(transport, gate)
     endless = set[CollectiveKind]()
     rules = cutting(setup, endless)
+    places = apart.places(rules) if apart else repeat(None)
     schedulers = [
-        Scheduler(env, npu_class, int(members[0]), rules, transport, events, gate, in_turn)
-        for npu_class, members in enumerate(ranks)
+        Scheduler(env, npu_class, int(members[0]), rules, transport, events, gate, in_turn, place)
+        for (npu_class, members), place in zip(enumerate(ranks), places, strict=False)
     ]
     if isinstance(transport, Shared) and isinstance(gate, Gang):
         gate.whole = Wholes(env, gate, transport, schedulers).send
@@ -92,19 +97,16 @@ def _played(case: LoopCase | GraphCase) -> Timeline:
     env.share = meter().tell = lambda: sum(npu.share() for npu in npus) / len(npus)
     with collection_paused():  # nothing here makes cycles worth collecting
         env.run()
-    finish_ns, copies = tuple(npu.finish_ns for npu in npus), 1
+    finish_ns = tuple(npu.finish_ns for npu in npus)
     if min(finish_ns) < 0 and env.calls:  # which is no deadlock
         raise OverflowError(f"{NEVER:,} ns or more")
     if min(finish_ns) < 0:
         lines = *transport.stuck(), *case.stuck()
         raise deadlock(lines, schedulers, ranks, events.table().names, gang=profile.gang)
-    if isinstance(transport, Apart) and not settings.folds:  # all NPUs were played, one told of them
-        copies, ranks = topology.npus, [range(npu, npu + 1) for npu in range(topology.npus)]
-        finish_ns *= copies
     notes = (note for choice, each in zip(choices, transport.parts, strict=True) for note in choice.notes(each))
     tiny = "{} of fewer bytes than chunks (preferred-dataset-splits): the original never ends"
     played = Timeline(
-        events=events.table(copies),
+        events=events.table(),
         time_ns=max(finish_ns),
         iterations=((0, max(finish_ns)),),
         ranks=tuple(ranks),
@@ -115,10 +117,23 @@ def _played(case: LoopCase | GraphCase) -> Timeline:
         notes=(*dict.fromkeys(notes), *map(tiny.format, sorted(endless))),
         circuits=transport.told(),
     )
-    return case.told(played)
+    return case.told(_folded(played) if settings.folds and apart else played)
 
 
-def make_gate(env: Environment, ranks: Sequence[Sequence[int]], setup: Setup) -> Gate:
+def _folded(played: Timeline) -> Timeline:
+    """As told of NPUs that were played one by one, where those that did the same are one class."""
+    events, kinds = played.events, played.events.kinds(len(played.ranks))
+    firsts = np.unique(kinds, return_index=True)[1]
+    events = events.where(np.isin(events.npu_class, firsts))
+    return replace(
+        played,
+        events=replace(events, npu_class=kinds[events.npu_class]),
+        ranks=tuple(classes_of(kinds[class_of(played.ranks)])),
+        finish_ns=tuple(played.finish_ns[first] for first in firsts),
+    )
+
+
+def make_gate(env: Environment, ranks: Sequence[Sequence[int]], setup: Setup, apart: Apart | None) -> Gate:
     """What lets chunks begin: of each class for itself, or together with its partners."""
     system, profile = setup.system, setup.profile
     limit = -(-system.active_chunks_per_dimension // setup.settings.queues_per_dim)
@@ -129,7 +144,7 @@ def make_gate(env: Environment, ranks: Sequence[Sequence[int]], setup: Setup) ->
         message = f"profile {profile.name} has no {key} '{policy}'"
         raise InputError.at(system.at(key), message, expected=", ".join(known), found=policy)
     if not profile.gang:
-        return LocalGate(limit, INSERTION[policy])
+        return LocalGate(limit, INSERTION[policy], apart.issued if apart else bool)
     return Gang(env, limit, GANG_ORDERS[policy], Groups(ranks).named, partial(_check_alike, ranks, setup))
 
 

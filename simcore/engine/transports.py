@@ -86,7 +86,9 @@ class Choice:
         """
         setup, costs = self._setup, self._costs
         uneven = costs.rendezvous and not self._traffic.looks_alike(self._links)
-        return setup.profile.in_turn and not self._network and (setup.apart or uneven or costs.bus is not None)
+        differ = setup.settings.stragglers or setup.settings.noise.compute
+        wanted = setup.apart or uneven or costs.bus is not None
+        return setup.profile.in_turn and not self._network and not differ and wanted
 
     def _rank_costs(self) -> Costs:
         """What ranks pay beside the network."""
@@ -119,9 +121,8 @@ class Choice:
         if setup.system.fabric:
             return Measured(env, ranks, setup.system.fabric, costs)
         if network is None:
-            if self.apart and len(ranks) == 1:
-                one = setup.settings.folds and not (setup.apart or costs.rendezvous) and self._one_for_all()
-                return (Alike if one else Apart)(env, topology.npus, profile.delay(topology), costs)
+            if self.apart:
+                return (Alike if folded else Apart)(env, ranks, profile.delay(topology), costs)
             if setup.settings.exact or self._in_turn:
                 free = CongestionFree(env, profile.delay(topology))
                 return Played(env, ranks, free, costs, barrier=profile.barrier, by_size=not profile.gang)
@@ -147,8 +148,8 @@ class Choice:
         if sites:
             rows = (Rows(site.part.stride, site.part.npus, None if site.placeless else site.fold) for site in sites)
             return alike(kinds, [*rows])
-        if self.apart and same:
-            return [range(topology.npus)]
+        if self.apart and (setup.apart or self._costs.rendezvous):
+            return None
         if self._network or self._in_turn:
             return [range(topology.npus)] if same and self._one_for_all() else None
         in_groups = setup.profile.gang or (not setup.profile.barrier and self._traffic.even(kinds))

@@ -92,9 +92,9 @@ class Timers:
 
     def __init__(self, env: Environment):
         self._env = env
-        self._due: dict[int, list[Callable[[], None]]] = {}
+        self._due: dict[int, list[Callback]] = {}
 
-    def after(self, delay_ns: int, callback: Callable[[], None]) -> None:
+    def after(self, delay_ns: int, callback: Callback) -> None:
         """Call back in `delay_ns`."""
         time_ns = self._env.now + delay_ns
         due = self._due.get(time_ns)

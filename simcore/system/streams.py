@@ -39,10 +39,6 @@ class Turns(Struct, eq=False):
 BY_ID = Turns()
 
 
-Soon = Callable[[], int]
-"""How long what an NPU does next takes, 0 where it does nothing by itself."""
-
-
 class Lane(Struct, frozen=True, cache_hash=True):
     """A logical dimension as one kind of collective uses it: with an algorithm; `position` numbers the queues.
 
@@ -116,14 +112,13 @@ class Dataset:
 
     `chunks` are the phases of each, numbered from `first` on in their group, those of higher `priority` (that of the
     request, where none is given) go first; `iteration` is for the timeline. `then` is called at once, before anything
-    else of that instant; `soon` says what who waits for it does next. `order` is the one in which NPUs saw the last
-    chunk arrive, where that matters. `owner` has it on its way. `route` says what its NPU does next, where that may be
-    told ahead: a `npus.npu.Route`.
+    else of that instant. `order` is the one in which NPUs saw the last chunk arrive, where that matters. `owner` has it
+    on its way. `route` says what its NPU does next, where that may be told ahead: a `npus.npu.Route`.
     """
 
     __slots__ = (
         "_streams", "chunks", "done", "first", "issue_ns", "iteration", "order", "owner", "priority", "request",
-        "route", "soon", "then",
+        "route", "then",
     )  # fmt: skip
 
     owner: Scheduler
@@ -141,7 +136,6 @@ class Dataset:
         self.priority, self.iteration = request.priority if priority is None else priority, iteration
         self.done = env.event()
         self.then: Callable[[], object] | None = None
-        self.soon: Soon = int
         self.route: object = None
         self.order = BY_ID
         self._streams: dict[tuple[int, int], Stream] | None = None
@@ -153,10 +147,6 @@ class Dataset:
             keys = [(self.request.turn, number) for number in range(self.first, self.first + len(self.chunks))]
             self._streams = {key: Stream(key, self, phases) for key, phases in zip(keys, self.chunks, strict=True)}
         return self._streams
-
-    def next_ns(self) -> int:
-        """How long what an NPU that waits for it does next takes, 0 where none waits."""
-        return self.soon()
 
     @property
     def came(self) -> tuple[float, int]:

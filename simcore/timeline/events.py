@@ -71,11 +71,10 @@ class EventBuffer:
         """Write many rows at once."""
         self._rows.frombytes(rows.tobytes())
 
-    def table(self, copies: int = 1) -> EventTable:
-        """Everything written so far, as columns, ordered by start, class and stream; of one class also in `copies`."""
+    def table(self) -> EventTable:
+        """Everything written so far, as columns, ordered by start, class and stream."""
         rows = np.asarray(self._rows, np.int64).reshape(-1, len(COLUMNS))
-        columns = np.ascontiguousarray(np.tile(rows.T, copies))
-        columns[0] += np.repeat(np.arange(copies), len(rows))
+        columns = np.ascontiguousarray(rows.T)
         order = _in_order(*columns[:4])
         messages = np.array(self._messages, dtype=np.int64).reshape(-1, 2)
         table = EventTable(tuple(self._names), *columns.take(order, axis=1))
@@ -133,6 +132,14 @@ class EventTable:
         rows = np.flatnonzero(mask) if mask.dtype == np.bool_ else mask.astype(np.intp)
         columns = (getattr(self, column)[rows] for column in COLUMNS)
         return replace(EventTable(self.names, *columns), messages=_renumbered(self.messages, rows, len(self)))
+
+    def kinds(self, classes: int) -> NDArray[np.int64]:
+        """A number for what every class does, equal where it is the same."""
+        columns = np.stack([getattr(self, column) for column in COLUMNS])
+        ordered = columns[:, np.lexsort(columns[::-1])]
+        own = np.split(ordered[1:], np.searchsorted(ordered[0], np.arange(1, classes)), axis=1)
+        known = dict[bytes, int]()
+        return np.array([known.setdefault(rows.tobytes(), len(known)) for rows in own])
 
     def rows(self, *columns: str, of: NDArray[np.int64] | slice = slice(None)) -> Iterator[tuple[int, ...]]:
         """What these columns hold, event by event, of those events."""

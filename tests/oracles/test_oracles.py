@@ -42,7 +42,8 @@ FAST_BUSES = (19, 22, 33, 55, 81564)
 
 In 81564 NPUs ask for their loop's next state before others send what arrives then, as in `STEPPING`.
 """
-STEPPING = (84, 263)
+STEPPING = (1, 29, 84, 114, 121, 175, 263)
+"""Seeds where some NPUs have issued what others issue behind a chunk that leaves; in 1 the original never ends."""
 
 
 def of_model(simulation):
@@ -265,7 +266,11 @@ def without_bus(seed):
 def test_every_figure_of_1_0_is_that_of_the_naive_model(made, seed, tmp_path):
     case = made(seed)
     expected = of_model(astra1.Simulation(case))
-    report = run(**first_generation(case, tmp_path)).to_dict()
+    try:
+        report = run(**first_generation(case, tmp_path)).to_dict()
+    except DeadlockError:
+        assert expected is None, "what the original runs"
+        return
     layers = [
         {(short, figure): layer[phase][f"{figure}_ns"] for short, phase in PHASES.items() for figure in astra1.FIGURES}
         for layer in report["layers"]

@@ -126,6 +126,29 @@ def test_a_list_that_is_asked_for_twice_in_doubt_tells_others_one_thing():
         found.tell(tuple)
 
 
+@pytest.mark.parametrize(
+    ("calls", "now_ns", "differ"),
+    [
+        (("leave", "issue"), 0, True),  # others have issued before all leave
+        (("leave", "issue"), 1, False),
+        (("issue", "leave"), 0, False),
+        (("issue", "issue"), 0, False),
+    ],
+)
+def test_what_is_issued_behind_a_chunk_that_leaves_others_issue_before_it(calls, now_ns, differ):
+    found = doubts()
+    for call in calls[:-1]:
+        found.ring()
+        getattr(found, call)(tuple)
+    found._env.now += now_ns
+    found.ring()
+    if differ:
+        with pytest.raises(MeetingError):
+            getattr(found, calls[-1])(tuple)
+    else:
+        getattr(found, calls[-1])(tuple)
+
+
 def test_what_follows_does_not_join_a_list_that_is_over_for_the_others():
     found = doubts()
     found.ask(0)

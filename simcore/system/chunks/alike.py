@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from simcore.network.instant import Environment
-from simcore.system.chunks.apart import Apart, EveryPacket, Gathering, Steps, Then
+from simcore.network.instant import Callback, Environment
+from simcore.system.chunks.apart import Apart, Place, Steps, Then
+from simcore.system.chunks.cut import Cutting, PhaseMaker
 from simcore.system.groups import Delay
 from simcore.system.memory import End
 from simcore.system.plans.automaton import Pay
 from simcore.system.plans.maker import Costs
-from simcore.system.streams import LonePhase, StreamPhase, Turns
+from simcore.system.streams import LonePhase, Stream, StreamPhase, Turns
 from simcore.system.transport import CongestionFree, MeetingError, Seat
 
 Call = Callable[[], None]
@@ -24,26 +25,53 @@ _FOLLOWS = -1  # who does what follows when all NPUs have done something
 class Alike(Apart):
     """As `Apart`, with one NPU for all, which gets what it sends; `MeetingError` where that may not be exact."""
 
-    def __init__(self, env: Environment, npus: int, delay: Delay, costs: Costs):
-        super().__init__(env, 1, delay, costs)
-        self._ranks, self._doubts = [range(npus)], Doubts(env)
-        self._played = _OneForAll(env, npus, delay, costs, self._doubts)
-        self.timers = self._played.timers
+    def __init__(self, env: Environment, ranks: Sequence[Sequence[int]], delay: Delay, costs: Costs):
+        super().__init__(env, ranks, delay, costs)
+        self._free, self._doubts = CongestionFree(env, delay), Doubts(env)
+        self.timers.default_factory = partial(_OwnSteps, env, self._doubts)
+        if self._packets:
+            self._packets.touched = self._doubts.touch
 
-    def ahead(self, env: Environment, delay_ns: int, order: Turns) -> None:
-        """As of `Apart`: from now on the last NPU may ask in another order than the others."""
-        self._doubts.open()
-        super().ahead(env, delay_ns, order)
+    def issued(self, stream: Stream) -> None:
+        """As of `Apart`."""
+        self._doubts.issue(partial(super().issued, stream))
 
-    def _gathering(self, then: Then = tuple) -> Gathering:  # type: ignore[assignment]
-        return Gathering(1, then, stop)
+    def places(self, rules: Cutting) -> Sequence[Place]:
+        """The only one."""
+        return [_Place(self.timers[0], Turns(stop), PhaseMaker(0, rules))]
 
-    def _begin(self, npu: int, lone: LonePhase, through: Gathering) -> None:
-        self._doubts.follow(partial(super()._begin, npu, lone, through))
+    def _start(self, npu_class: int, stream: Stream | LonePhase, done: Callable[[Any], None]) -> None:
+        self._doubts.follow(partial(super()._start, npu_class, stream, done))
 
-    def _later(self, npu: int, delay_ns: int, there: Gathering) -> None:
-        come = partial(self._doubts.tell, partial(there.come, npu))
-        self._doubts.follow(partial(self.timers[npu].after, delay_ns, come))
+    def _leave(self, stream: Stream | LonePhase, leave: Call) -> None:
+        self._doubts.leave(partial(super()._leave, stream, leave))
+
+    def _send_to(self, seat: Seat, peer: int, size_bytes: int, index: int) -> None:
+        delay_ns = self._free.time_ns(seat.name[2], seat.members[peer], size_bytes)
+        if not delay_ns:
+            stop()
+        # Messages that the same phase gets from several NPUs stand for each other.
+        self._doubts.come(delay_ns, frozenset(((peer, seat.plan.moves, seat.members[1]), seat.name)))
+        super()._send_to(seat, peer, size_bytes, index)
+
+    def _pay(self, seat: Seat, phase: StreamPhase) -> Pay:
+        pay = super()._pay(seat, phase)
+
+        def paid(number: int, reduce_bytes: int, credit: Call) -> None:
+            pay(number, reduce_bytes, partial(self._doubts.tell, credit))
+
+        return paid
+
+
+class _Place(Place, frozen=True):
+    """As `Place`; what takes no time is done at once."""
+
+    def after(self, delay_ns: int, then: Then) -> None:
+        """Do something later."""
+        if delay_ns:
+            super().after(delay_ns, then)
+        else:
+            then(self.turns)
 
 
 def stop() -> NoReturn:
@@ -58,7 +86,8 @@ class Doubts:
     same first. And what follows when all have done something does so in the place of the last one, amid the list of
     what that one does then, behind the lists of the others. From there on the instant is in doubt, and so is the whole
     list of a later time that it asks for twice. In doubt, any order has to come to the same: of a list, one call tells
-    others something; two calls neither queue packets on one bus, nor does one while the other end decides there.
+    others something; two calls neither queue packets on one bus, nor does one while the other end decides there, nor
+    does one issue what others issue before all leave a phase by another.
     """
 
     def __init__(self, env: Environment):
@@ -67,6 +96,7 @@ class Doubts:
         self._actor, self._told_by, self._listed = 0, 0, False
         self._asked, self._lists = set[float](), set[float]()
         self._touched = list[tuple[End, bool, int]]()
+        self._left_ns, self._left_by = -1.0, 0
 
     def come(self, delay_ns: float, origins: Origins) -> None:
         """Something comes later: all that does then, on its way since now, has to have an origin in common."""
@@ -107,6 +137,17 @@ class Doubts:
         elif self._actor == _FOLLOWS and not delay_ns:  # the list of the others is over
             stop()
 
+    def leave(self, call: Call) -> None:
+        """All leave a phase, in the place of the last one."""
+        self._left_ns, self._left_by = self._env.now, self._actor
+        self.follow(call)
+
+    def issue(self, call: Call) -> None:
+        """Issue a chunk: some have done so before all leave a phase, others behind that."""
+        if self._left_ns == self._env.now and self._left_by != self._actor:
+            stop()
+        self.tell(call)
+
     def tell(self, call: Call) -> None:
         """Do what others may see."""
         if self._open_ns == self._env.now and self._listed:
@@ -126,33 +167,6 @@ class Doubts:
         self._touched.append((end, decides, self._actor))
 
 
-class _OneForAll(EveryPacket):
-    """As `EveryPacket`, of one NPU that plays for all."""
-
-    def __init__(self, env: Environment, npus: int, delay: Delay, costs: Costs, doubts: Doubts):
-        self._free, self._doubts = CongestionFree(env, delay), doubts
-        super().__init__(env, [range(npus)], self._free, costs)
-        self.timers.default_factory = partial(_OwnSteps, env, doubts)
-        if self._packets:
-            self._packets.touched = doubts.touch
-
-    def _send_to(self, seat: Seat, target: int, size_bytes: int, index: int) -> None:
-        delay_ns = self._free.time_ns(seat.name[2], target, size_bytes)
-        if not delay_ns:
-            stop()
-        # Messages that the same phase gets from several NPUs stand for each other.
-        self._doubts.come(delay_ns, frozenset(((target, seat.plan.moves, seat.members[1]), seat.name)))
-        super()._send_to(seat, target, size_bytes, index)
-
-    def _pay(self, seat: Seat, phase: StreamPhase) -> Pay:
-        pay = super()._pay(seat, phase)
-
-        def paid(number: int, reduce_bytes: int, credit: Call) -> None:
-            pay(number, reduce_bytes, partial(self._doubts.tell, credit))
-
-        return paid
-
-
 class _OwnSteps(Steps):
     """As `Steps`, of one NPU that plays for all."""
 
@@ -160,7 +174,7 @@ class _OwnSteps(Steps):
         super().__init__(env)
         self._doubts = doubts
 
-    def after(self, delay_ns: int, callback: Call) -> None:
+    def after(self, delay_ns: int, callback: Callback) -> None:
         if self._env.now + delay_ns not in self._due:
             self._doubts.come(delay_ns, _ITSELF)
         self._doubts.ask(delay_ns)

@@ -88,6 +88,9 @@ class PhaseMaker:
     def pass_over(self, request: Request, now_ns: int, order: Turns) -> None:
         """A collective that nobody takes part in still takes its turn (ASTRA-sim)."""
         self._issue(now_ns, order)
+        self._pass_over(request)
+
+    def _pass_over(self, request: Request) -> None:
         if request.size_bytes:
             self._first_dimension(request.kind)
 

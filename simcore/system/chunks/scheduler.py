@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from simcore.network.instant import DECISION, Environment, after, at_once
-from simcore.system.chunks.apart import Apart
+from simcore.system.chunks.apart import Place, Then
 from simcore.system.chunks.cut import Cutting, PhaseMaker
 from simcore.system.chunks.turns import InTurn
 from simcore.system.groups import GroupDim
@@ -32,7 +32,8 @@ Row = tuple[int, ...]
 class Scheduler:
     """Queues of one NPU class, of which `npu` is one; its collectives are cut by `rules`.
 
-    Where NPUs begin together, each communicator takes its own turns, as its members may have others in between.
+    Where NPUs begin together, each communicator takes its own turns, as its members may have others in between. An NPU
+    that acts for itself has a `place`; for others `in_turn`, if there is one, knows who acts first.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class Scheduler:
         transport: Transport,
         events: EventBuffer,
         gate: Gate,
-        in_turn: InTurn | Apart | None = None,
+        in_turn: InTurn | None = None,
+        place: Place | None = None,
     ):
         self.env, self.npu_class, self._transport = env, npu_class, transport
         self.events, self._gate, self._apart = events, gate, rules.afresh
-        self._makers: dict[str, PhaseMaker] = defaultdict(lambda: PhaseMaker(npu, rules))
-        self.in_turn = in_turn
+        self._makers: dict[str, PhaseMaker] = defaultdict(lambda: place.maker if place else PhaseMaker(npu, rules))
+        self.in_turn, self.place, self.orders = in_turn, place, bool(in_turn or place)
+        self.turns = place.turns if place else BY_ID
         self.due: tuple[Request | None, int] = (None, 0)
         self._order = BY_ID  # in which the NPUs do what is done now
         self._playing: dict[Stream, Hashable] = {}  # names of phases, where turns are asked for
@@ -137,7 +140,7 @@ class Scheduler:
         self._arrive(stream)
         self._gate.leave(self.npu_class, stream)
 
-    def _first_out(self, in_turn: InTurn | Apart, stream: Stream) -> Stream:
+    def _first_out(self, in_turn: InTurn, stream: Stream) -> Stream:
         """Which of the chunks whose phases end now leaves first."""
         if stream.end_ns == self.env.now < self.env.peek():  # no other one ends now, and none has left in its place
             return stream
@@ -190,14 +193,20 @@ class Scheduler:
 
     def _complete(self, dataset: Dataset) -> None:
         """All chunks are there: after the update delay the collective is done."""
-        update_ns = dataset.request.update_ns
-        if not update_ns:
-            self._finish(dataset, self._order)
-        elif self.in_turn:
-            then = partial(self._finish, dataset)
-            self.in_turn.after(self.env, update_ns, self._order, then, dataset.next_ns)
+        update_ns, then = dataset.request.update_ns, partial(self._finish, dataset)
+        if update_ns or self.place:
+            self.after(update_ns, self._order, then)
         else:
-            after(self.env, update_ns, partial(self._finish, dataset, self._order))
+            then(self._order)
+
+    def after(self, delay_ns: int, order: Turns, then: Then) -> None:
+        """Do something later, in turn where that counts; what follows is told in which order."""
+        if self.place:
+            self.place.after(delay_ns, then)
+        elif self.in_turn:
+            self.in_turn.after(self.env, delay_ns, order, then)
+        else:
+            after(self.env, delay_ns, partial(then, order))
 
     def _finish(self, dataset: Dataset, order: Turns) -> None:
         dataset.order = order
@@ -210,7 +219,7 @@ class Scheduler:
         del self.outstanding[dataset]
         if dataset.then:
             dataset.then()
-        if self.in_turn:
+        if self.orders:
             at_once(self.env, dataset.done, None)
         else:
             dataset.done.succeed()
@@ -227,8 +236,8 @@ Begin = Callable[[Mapping[int, Stream]], None]
 class LocalGate:
     """Every NPU starts its first chunk as soon as it has room, wherever its partners are (ASTRA-sim)."""
 
-    def __init__(self, limit: int, insertion: Insertion, begin: Begin = begin):
-        self._insertion, self._begin = insertion, begin
+    def __init__(self, limit: int, insertion: Insertion, issued: Callable[[Stream], object], begin: Begin = begin):
+        self._insertion, self._issued, self._begin = insertion, issued, begin
         self._queues: dict[tuple[int, int], ChunkQueue] = defaultdict(lambda: ChunkQueue(limit))  # by class and queue
 
     def send(self, npu_class: int, dataset: Dataset) -> None:
@@ -237,6 +246,7 @@ class LocalGate:
             queue = self._queues[npu_class, stream.phase.queue]
             queue.add(stream, self._insertion)
             self._refill(npu_class, queue)
+            self._issued(stream)
 
     def move(self, npu_class: int, stream: Stream) -> None:
         """The old queue starts what it has room for, then the new one (ASTRA-sim's order)."""
@@ -265,7 +275,7 @@ class LocalGate:
     def _tried(self, *leaving: Stream) -> tuple[list[object], dict[object, list[object]]]:
         """What begins when chunks leave one after the other, and what is in their queues then."""
         begun, npu_class = list[object](), leaving[0].dataset.owner.npu_class
-        trial = LocalGate(0, self._insertion, lambda streams: begun.append(streams[npu_class].key))
+        trial = LocalGate(0, self._insertion, bool, lambda streams: begun.append(streams[npu_class].key))
         copies = {each: copy(each) for each in leaving}
         for queue in {phase.queue for each in leaving for phase in each.phases[each.at : each.at + 2]}:
             own = self._queues[npu_class, queue]

@@ -10,7 +10,7 @@ from simcore.network.instant import Environment, after
 from simcore.network.topology.fabric import IntArray
 from simcore.system.chunks.cut import in_trees
 from simcore.system.chunks.precedence import Precedence
-from simcore.system.streams import BY_ID, Soon, Stream, StreamPhase, Turns
+from simcore.system.streams import BY_ID, Stream, StreamPhase, Turns
 from simcore.system.transport import MeetingError
 
 
@@ -40,9 +40,7 @@ class InTurn:
         self._asked_ns.setdefault(env.now + delay_ns, env.now)
         self._note(self._later, order, env.now + delay_ns)
 
-    def after(
-        self, env: Environment, delay_ns: int, order: Turns, then: Callable[[Turns], object], soon: Soon = int
-    ) -> None:
+    def after(self, env: Environment, delay_ns: int, order: Turns, then: Callable[[Turns], object]) -> None:
         """NPUs do something later; what follows is told in which order."""
         time_ns = env.now + delay_ns
         self.ahead(env, delay_ns, order)

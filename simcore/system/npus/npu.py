@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from simcore.network.instant import at_once
 from simcore.system.chunks.scheduler import Scheduler
 from simcore.system.messages.point_to_point import Handovers
-from simcore.system.streams import BY_ID, Dataset, Request, Turns
+from simcore.system.streams import Dataset, Request, Turns
 from simcore.timeline.events import COLUMNS, COMPUTE_STREAM, NO_LAYER, EventKind
 from simcore.workload.loops import Order, Ref, Step
 from simcore.workload.model import PhaseName
@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # pipelines are imported where there are some
 
 PHASES, LAYER = list(PhaseName), COLUMNS.index("layer")
 HIGHEST_PRIORITY = 100_000_000
-BEGUN, COMPUTED, SENT = range(3)  # how much of a step is done
 FIRST_TAIL = Ref(PhaseName.WEIGHT_GRAD, 0)
 
 
@@ -189,7 +188,7 @@ class Npu:
         self.program, self.scheduler, self.priorities, self._legs = program, scheduler, priorities, legs
         self._handovers = handovers
         self._pending: dict[Ref, list[Dataset]] = {}
-        self._order = BY_ID
+        self._order = scheduler.turns
         self._route: Route | None = None
         self.rejoin: Rejoin | None = None
         self.iterations: list[tuple[int, int]] = []
@@ -207,8 +206,7 @@ class Npu:
                 yield from self._cell(cell)
             self.iterations.append((start_ns, int(self.env.now)))
             if program.step_ns:
-                over = self.iteration + 1 == program.iterations
-                yield from self._move_on(program.cells[-1].steps[-1], None if over else program.cells[0].steps[0])
+                yield from self._move_on(program.cells[-1].steps[-1])
         yield from self._drain()
         self.finish_ns = int(self.env.now)
 
@@ -248,28 +246,24 @@ class Npu:
         legs, computed = self._legs_of(cell), False
         while self._at < len(cell.steps):
             if self.program.step_ns and self._at:
-                yield from self._move_on(cell.steps[self._at - 1], cell.steps[self._at])
+                yield from self._move_on(cell.steps[self._at - 1])
             self._route = Route(self, cell, *legs[self._at]) if self._at in legs else None
             yield from self._play(cell.steps[self._at], computed=computed)
             self._at, computed = (self.rejoin.step, self.rejoin.computed) if self.rejoin else (self._at + 1, False)
             self.rejoin = None
 
-    def _move_on(self, step: Step, following: Step | None) -> Generator[simpy.Event, object, None]:
+    def _move_on(self, step: Step) -> Generator[simpy.Event, object, None]:
         """From a state of the loop to the next one."""
         if not step.instant:
-            yield from self._pass(self.program.step_ns, following, BEGUN)
+            yield from self._pass(self.program.step_ns)
 
-    def _pass(self, duration_ns: int, step: Step | None, done: int) -> Generator[simpy.Event, object, None]:
-        """Let time go by; NPUs go on in the order in which they do what else they do then.
-
-        What is `done` of a step is over then.
-        """
-        if not self.scheduler.in_turn:
+    def _pass(self, duration_ns: int) -> Generator[simpy.Event, object, None]:
+        """Let time go by; NPUs go on in the order in which they do what else they do then."""
+        if not self.scheduler.orders:
             yield self.env.timeout(duration_ns)
             return
         over = self.env.event()
-        then, soon = partial(at_once, self.env, over), partial(self._soon_ns, step, done)
-        self.scheduler.in_turn.after(self.env, duration_ns, self._order, then, soon)
+        self.scheduler.after(duration_ns, self._order, partial(at_once, self.env, over))
         self._order = cast("Turns", (yield over))
 
     def _legs_of(self, cell: Cell) -> dict[int, tuple[Legs, int]]:
@@ -284,33 +278,29 @@ class Npu:
     def _play(self, step: Step, *, computed: bool = False) -> Generator[simpy.Event, object, None]:
         """A step, which may have been `computed` already; what was told ahead meanwhile says where to `rejoin`."""
         if step.before in self._pending:
-            yield from self._wait(step.before, step, BEGUN)
+            yield from self._wait(step.before)
             if self.rejoin:
                 return
         duration_ns = self._compute_ns(step) if step.computes and not computed else 0
         if duration_ns:
             start_ns = int(self.env.now)
             self.sends(step, start_ns + duration_ns)
-            yield from self._pass(duration_ns, step, COMPUTED)
+            yield from self._pass(duration_ns)
             ref = Ref(step.phase, step.layer)
             self._events.append(self._row(EventKind.COMPUTE, start_ns, start_ns + duration_ns, ref, self.iteration))
         if step.issue:
-            if self.scheduler.in_turn and (soon_ns := self._soon_ns(step, COMPUTED)):
+            if self.scheduler.in_turn and (soon_ns := self._soon_ns(step)):
                 # When the last NPU lets a chunk begin, the others have asked for their next state already.
                 self.scheduler.in_turn.ahead(self.env, soon_ns, self._order)
             self._issue(step.issue, step.order)
             if step.blocking and step.issue in self._pending:
-                yield from self._wait(step.issue, step, SENT)
+                yield from self._wait(step.issue)
         if step.after in self._pending:
-            yield from self._wait(step.after, step, SENT)
+            yield from self._wait(step.after)
 
-    def _soon_ns(self, step: Step | None, done: int) -> int:
-        """How long what it does next by itself takes, when so much of a step is `done`; 0 where it waits."""
-        if not step or (done < COMPUTED and self._misses(step.before)):
-            return 0
-        if done < COMPUTED and step.computes and self._compute_ns(step):
-            return self._compute_ns(step)
-        sent = self.program.requests.get(step.issue) if step.issue and done < SENT else None
+    def _soon_ns(self, step: Step) -> int:
+        """How long what it does next by itself takes, when a step is computed; 0 where it waits."""
+        sent = self.program.requests.get(step.issue) if step.issue else None
         waits = sent and sent.lanes and (step.blocking or step.after == step.issue)
         return 0 if waits or step.instant or self._misses(step.after) else self.program.step_ns
 
@@ -339,14 +329,12 @@ class Npu:
         )
         self._pending.setdefault(ref, []).append(dataset)
 
-    def _wait(self, ref: Ref, step: Step, done: int) -> Generator[simpy.Event, object, None]:
-        """Stand still until nothing of `ref` is on its way; so much of a step is `done` then."""
+    def _wait(self, ref: Ref) -> Generator[simpy.Event, object, None]:
+        """Stand still until nothing of `ref` is on its way."""
         start_ns = int(self.env.now)
         self.waits_for = ref
-        missing = [dataset for dataset in self._pending.pop(ref) if not dataset.done.processed]
-        for dataset in missing:
+        for dataset in self._pending.pop(ref):
             if not dataset.done.processed:
-                dataset.soon = partial(self._soon_ns, step, done) if len(missing) == 1 else int
                 yield dataset.done
                 self._order = dataset.order
         self.waits_for = ""
