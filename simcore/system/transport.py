@@ -90,7 +90,7 @@ class Transport(ABC):
 
 
 class MeetingError(Exception):
-    """Messages arrive between what NPUs do in that nanosecond: only playing all of them in order tells what follows."""
+    """NPUs do things of one nanosecond in different orders: only playing all of them in order tells what follows."""
 
 
 class Solved(Transport):

@@ -42,6 +42,8 @@ FAST_BUSES = (19, 22, 33, 55, 81564)
 
 In 81564 NPUs ask for their loop's next state before others send what arrives then, as in `STEPPING`.
 """
+CLOSE = (1, 65, 162, 261)
+"""Seeds of `close_by` where that decides a figure, or the original never ends (1, 261)."""
 STEPPING = (1, 29, 84, 114, 121, 175, 263)
 """Seeds where some NPUs have issued what others issue behind a chunk that leaves; in 1 the original never ends."""
 
@@ -193,6 +195,19 @@ def stepping(seed):
     return case
 
 
+def close_by(seed):
+    """As `stepping`, where messages take longer than the endpoint, so that phases are solved."""
+    case, draw = stepping(seed), Random(seed + 77)  # noqa: S311
+    dims = len(case["network"]["units-count"])
+    case["system"]["endpoint-delay"] = draw.choice((1, 2))
+    latencies = [draw.choice((3, 4, 5))] * dims, [draw.choice((0, 0, 0.5))] * dims
+    case["network"] |= dict(zip(("link-latency", "nic-latency"), latencies, strict=True))
+    for row in case["workload"]["layers"]:
+        row |= {phase: (draw.choice((0, 1, 2, 3, 5, 8, 13)), *row[phase][1:]) for phase in PHASES}
+        row["update"] = draw.choice((0, 1, 1, 2))
+    return case
+
+
 def trees_meeting(seed):
     """As `meeting`, in dimensions of 2 NPUs, with all-reduces in trees, which have no direction as the rings have."""
     case = meeting(seed)
@@ -257,6 +272,7 @@ def without_bus(seed):
         *((meeting_on_buses, seed) for seed in BUSES),
         *((meeting_on_fast_buses, seed) for seed in FAST_BUSES),
         *((stepping, seed) for seed in STEPPING),
+        *((close_by, seed) for seed in CLOSE),
         *((together, seed) for seed in TOGETHER),
         *((meeting, seed) for seed in APART),
         *((trees_meeting, seed) for seed in TREES_APART),

@@ -11,6 +11,7 @@ from copy import copy
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
+from typing import cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -71,6 +72,8 @@ class Scheduler:
     ) -> Dataset:
         """Send a collective on its way; the NPUs do so in some order."""
         chunks = self._phases(request).split(request, int(self.env.now), order)
+        if self.in_turn:
+            self.in_turn.issue(chunks, self.env.now)
         dataset = self._dataset(request, chunks, priority, iteration)
         dataset.route = route
         self._order = BY_ID  # the last NPU to issue lets all begin
@@ -131,7 +134,9 @@ class Scheduler:
             if not last and self.in_turn.waits(stream, self.env.now):
                 after(self.env, 0, partial(self.through, stream, last=True))
                 return
-            self._order, stream.end_ns = self.in_turn.leave(self._playing.pop(stream)), -1
+            crowded = cast("LocalGate", self._gate).crowded(self.npu_class, stream)
+            self._order = self.in_turn.leave(self._playing.pop(stream), crowded, self.env.now)
+            stream.end_ns = -1
         now_ns, dataset = int(self.env.now), stream.dataset
         self.events.append(self.chunk(dataset.request, stream.phase, stream.begin_ns, now_ns, dataset.iteration))
         if stream.at + 1 < len(stream.phases):
@@ -267,6 +272,13 @@ class LocalGate:
     def _refill(self, npu_class: int, queue: ChunkQueue) -> None:
         while stream := queue.next():
             self._begin({npu_class: stream})
+
+    def crowded(self, npu_class: int, stream: Stream) -> frozenset[int]:
+        """The queues that a chunk comes to when it leaves, or where it makes room for one that waits, or for any."""
+        left, come = stream.phase.queue, (phase.queue for phase in stream.phases[stream.at + 1 : stream.at + 2])
+        queue = self._queues[npu_class, left]
+        alike = queue.running == len(queue.streams) and self._insertion is by_priority
+        return frozenset(come if alike else (left, *come))
 
     def either_way(self, first: Stream, other: Stream) -> bool:
         """Whether the same chunks begin, in the same order, whichever of two of a class leaves first."""

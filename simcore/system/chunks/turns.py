@@ -10,7 +10,7 @@ from simcore.network.instant import Environment, after
 from simcore.network.topology.fabric import IntArray
 from simcore.system.chunks.cut import in_trees
 from simcore.system.chunks.precedence import Precedence
-from simcore.system.streams import BY_ID, Stream, StreamPhase, Turns
+from simcore.system.streams import BY_ID, Chunks, Stream, StreamPhase, Turns
 from simcore.system.transport import MeetingError
 
 
@@ -29,6 +29,7 @@ class InTurn:
         self._over, self._told = self._left, self._play
         self._noted = deque[tuple[Turns, Callable[..., IntArray | None], Turns, tuple[object, ...]]]()
         self._asked_ns: dict[float, float] = {}  # when NPUs asked for what they do at a time
+        self._left_ns, self._crowded = -1.0, frozenset[int]()
 
     def now(self, time_ns: float, order: Turns) -> Turns:
         """The order of NPUs in what they do at a time, that of `order` if nothing is known of it."""
@@ -60,8 +61,15 @@ class InTurn:
         took_ns, last = self._way(stream.phase)
         return asked_ns < now_ns - took_ns + last.asked_ns
 
-    def leave(self, name: Hashable) -> Turns:
-        """The order in which NPUs leave a phase that is over."""
+    def issue(self, chunks: Chunks, now_ns: float) -> None:
+        """NPUs issue chunks: those that do so before others leave a phase in that nanosecond may not go on alike."""
+        if self._left_ns == now_ns and not self._crowded.isdisjoint(phases[0].queue for phases in chunks):
+            raise MeetingError
+
+    def leave(self, name: Hashable, crowded: frozenset[int], now_ns: float) -> Turns:
+        """The order in which NPUs leave a phase that is over, and the queues where it counts what has come before."""
+        self._crowded = crowded | self._crowded if self._left_ns == now_ns else crowded
+        self._left_ns = now_ns
         return self._note(self._over, BY_ID, name)
 
     def first(self, due: Mapping[Stream, Hashable]) -> Stream:
