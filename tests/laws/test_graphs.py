@@ -94,6 +94,26 @@ def test_a_graph_ends_and_takes_what_its_messages_take(run):
     assert finished(made, topology, **options) == finished(made, topology, **options, exact="messages")
 
 
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(SIZES, min_size=1, max_size=4), min_size=2, max_size=4),
+    st.sampled_from([(5e9, 10.0), (1e12, 0.0)]),
+    st.sampled_from(["congested", "queued"]),
+)
+def test_messages_of_one_tag_that_are_sent_at_once_go_in_that_order(rounds, link, network):
+    """Each round begins when all messages of the one before are there."""
+    made, sent, received = simcore.graph(4), [], []
+    for sizes in rounds:
+        sent, received = (
+            [end(0, 2, size, depends=before) for size in sizes]
+            for end, before in ((made.send, sent), (made.recv, received))
+        )
+    topology = Topology((Dimension("FullyConnected", 4, *link),))
+    timelines = [simcore.run(made, topology, network=network, exact=exact).timeline for exact in ("", "messages")]
+    told, oracle = ([*each.events.rows("start_ns", "end_ns", "kind", "size_bytes")] for each in timelines)
+    assert told == oracle
+
+
 @st.composite
 def rows_of_collectives(draw):
     """Collectives along dimensions, each by some of the rows of its dimension, and of all, with computation between."""

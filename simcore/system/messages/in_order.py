@@ -94,8 +94,8 @@ class _Running(Running):
         receivers = self._layouts.columns["messages"].since(0)[1]
         return [number for number in came if receivers[layout.message_at + number] == position]
 
-    def _instance(self, layout: int, order: int, base: int, shift: int) -> int:
-        instance = super()._instance(layout, order, base, shift)
+    def _instance(self, layout: int, order: int, base: int, shift: int, after: int = -1) -> int:
+        instance = super()._instance(layout, order, base, shift, after)
         self._make_room()
         return instance
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
@@ -219,7 +220,8 @@ class Running:
         self._entries = 0  # that a heap may have
         self._played: dict[int, Counter[int]] = defaultdict(Counter)  # layouts, by the shift of links
         self._sent: dict[int, Counter[int]] = defaultdict(Counter)  # first hops of messages of no phase
-        self._idle: dict[int, list[int]] = {}
+        self._idle: dict[int, list[int]] = {}  # heaps
+        self._latest = -1, -1  # when messages of no phase were sent, and the number of the last one
         self.add_links(links)
 
     @property
@@ -251,8 +253,10 @@ class Running:
         return instance
 
     def send(self, order: int, number: int, sender: int, hop: int, shift: int, now_ns: int) -> int:
-        """Send a message of no phase; the instance."""
-        instance = self._instance(MESSAGE, order, number, shift)
+        """Send a message of no phase; the instance. Of equal ones the lowest number goes first, that of the first."""
+        sent_ns, last = self._latest
+        instance = self._instance(MESSAGE, order, number, shift, after=last if sent_ns == now_ns else -1)
+        self._latest = now_ns, instance
         self._sent[shift][hop] += 1
         self._layouts.begun += self._layouts.work_of([hop])[0]
         self._columns.core.hand_over(self._columns.state, instance, sender, hop, now_ns)
@@ -263,7 +267,7 @@ class Running:
         layout = int(self._columns.state.instances[instance].layout)
         self._entries -= self._layouts.extents[layout].entries
         self._layouts.under_way -= self._layouts.work[layout] if layout != MESSAGE else 0
-        self._idle.setdefault(layout, []).append(instance)
+        heappush(self._idle.setdefault(layout, []), instance)
 
     def happen(self, now_ns: int) -> None:
         """What is due now, before the heads of this instant move."""
@@ -290,11 +294,11 @@ class Running:
             yield from left
             self.play(NEVER)
 
-    def _instance(self, layout: int, order: int, base: int, shift: int) -> int:
+    def _instance(self, layout: int, order: int, base: int, shift: int, after: int = -1) -> int:
         extent = self._layouts.extents[layout]
         self._entries += extent.entries
         idle = self._idle.get(layout)
-        instance = idle.pop() if idle else self._instances
+        instance = heappop(idle) if idle and idle[0] > after else self._instances
         if instance == self._instances:
             foreseen = 0 if layout == MESSAGE else self._layouts.state.layouts[layout].foreseen
             self._columns.add("instances", [Instance(layout, self._slots, self._marks, foreseen)])
