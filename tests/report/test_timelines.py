@@ -9,12 +9,14 @@ from google.protobuf.internal.decoder import _DecodeVarint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import simcore
 from simcore.errors import InputError
+from simcore.network.topology.model import Dimension, Topology
 from simcore.report.model import Report
 from simcore.report.timelines.chrome import chrome_json
 from simcore.report.timelines.perfetto import perfetto_trace
 from simcore.report.timelines.selection import Limits, Selection, choose, parse_ranks, parse_window
-from simcore.report.timelines.tracks import lanes, lay_out
+from simcore.report.timelines.tracks import lanes, lay_out, passed
 from simcore.workload.chakra.writer import varint
 from tests.timelines import data_parallel, timelines
 
@@ -62,6 +64,22 @@ def test_every_event_is_on_exactly_one_track(timeline):
     view = choose(timeline, Selection(), EVERYTHING)
     rows = [row for track in lay_out(timeline, view) for row in track.rows.tolist()]
     assert sorted(rows) == list(range(len(timeline.events)))
+
+
+@settings(deadline=None)
+@given(st.sets(st.integers(0, 7), min_size=1))
+def test_arrows_join_ranks_of_which_one_sends_to_the_other_whoever_plays_for_them(ranks):
+    """Rank 0 sends to rank 4, 1 to 5 and so on: 0-3 are one class, 4-7 another one."""
+    made = simcore.graph(8)
+    for npu in range(4):
+        made.send(npu, npu + 4, 1000)
+        made.recv(npu, npu + 4, 1000)
+    topology = Topology(tuple(Dimension("Ring", npus, 1e9, 0.0) for npus in (4, 2)))
+    for no_fold in (False, True):
+        timeline = simcore.run(made, topology, no_fold=no_fold).timeline
+        view = choose(timeline, Selection(tuple(sorted(ranks))), EVERYTHING)
+        assert len(timeline.ranks) == (8 if no_fold else 2)
+        assert bool(passed(view.events)) == any({npu, npu + 4} <= ranks for npu in range(4))
 
 
 @settings(max_examples=50)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simcore.errors import InputError, wrong
 from simcore.report.table import shorten
@@ -115,6 +116,8 @@ def choose(timeline: Timeline, selection: Selection, limits: Limits) -> View:
         mask &= (timeline.events.start_ns < end_ns) & (timeline.events.end_ns > begin_ns)
     rows = np.flatnonzero(mask)
     kept = timeline.events.where(rows[: limits.num_events])
+    if selection.ranks is not None:
+        kept = replace(kept, messages=_between(timeline, kept, set(selection.ranks)))
     start_ns, end_ns = selection.window_ns or (0, timeline.time_ns)
     if iteration is not None and not selection.window_ns:
         start_ns, end_ns = timeline.iterations[iteration]
@@ -125,6 +128,15 @@ def choose(timeline: Timeline, selection: Selection, limits: Limits) -> View:
     labels = tuple(rank_label(timeline.ranks[c], selection.ranks) for c in classes)
     view = View(kept, int(start_ns), int(end_ns), tuple(classes), labels, ())
     return replace(view, left_out=tuple(_left_out(timeline, selection, iteration, view, len(rows))))
+
+
+def _between(timeline: Timeline, events: EventTable, wanted: set[int]) -> NDArray[np.int64]:
+    """Messages from one of some ranks to another: a class sends to one as large, each member to that of its place."""
+    places = [{place for place, rank in enumerate(ranks) if rank in wanted} for ranks in timeline.ranks]
+    ends = events.npu_class[events.messages].tolist()
+    shown = [not places[src].isdisjoint(places[dst]) for src, dst in ends]
+    found: NDArray[np.int64] = events.messages[np.array(shown, bool)]
+    return found
 
 
 def _check(timeline: Timeline, selection: Selection) -> None:
