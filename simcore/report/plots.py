@@ -185,7 +185,7 @@ def _shares(axes: Axes, document: ReportDocument) -> None:
         xlabel=f"{'the run' if document.get('jobs') else 'an iteration'} of rank 0 ({unit})",
     )
     axes.spines["left"].set_visible(False)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, handlelength=1)
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, frameon=False, handlelength=1)
 
 
 def _layer_bars(axes: Axes, layers: Sequence[LayerRow], left_out: int, *, staged: bool) -> None:
@@ -210,4 +210,4 @@ def _layer_bars(axes: Axes, layers: Sequence[LayerRow], left_out: int, *, staged
     whose = "first ranks of all stages added up" if staged else "rank 0"
     axes.set(xlabel=f"time in an iteration, {whose} ({unit}){note}")
     axes.invert_yaxis()
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, handlelength=1)
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, frameon=False, handlelength=1)

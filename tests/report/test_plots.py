@@ -86,6 +86,16 @@ def test_the_same_figure_gives_the_same_bytes(kind):
     assert image(gantt(timeline), kind) == image(gantt(timeline), kind)
 
 
+def test_what_colours_mean_is_told_within_the_picture_however_wide_names_are():
+    figure = breakdown_figure(report(layers=("W" * 40,)).to_dict())
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    for axes in figure.axes:
+        box = axes.get_legend().get_window_extent(canvas.get_renderer())
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.x1
+
+
 def test_names_are_text_and_never_formulas():
     figure = gantt(data_parallel(scale=1000, layers=("$x$", "$\\bad{", "c", "d")))
     assert b"<svg" in image(figure, "svg")
