@@ -147,8 +147,8 @@ def of_workload(workload: Workload) -> Contents:
             if phase.compute_ns:
                 compute[kernel] += phase.compute_ns * times[key]
                 runs[kernel] += times[key]
-            if phase.collective is not None:
-                traffic[_message(workload, layer, name, phase)] += times[key]
+            if phase.collective is not None and (message := _message(workload, layer, name, phase)):
+                traffic[message] += times[key]
     if workload.pipeline_bytes and len(workload.stage_rows) > 1:
         passages = 2 * (len(workload.stage_rows) - 1) * max(1, workload.parallelism.gradient_accumulation)
         traffic[SEND, PIPELINE, 0, workload.pipeline_bytes] += passages
@@ -159,10 +159,12 @@ def of_workload(workload: Workload) -> Contents:
 _SPANS: dict[Group | Span, str] = {Span.MODEL: "tp", Span.DATA: "dp"}
 
 
-def _message(workload: Workload, layer: Layer, name: PhaseName, phase: Phase) -> Message:
-    """Collective, group, its size (0 where the header does not tell) and bytes."""
+def _message(workload: Workload, layer: Layer, name: PhaseName, phase: Phase) -> Message | None:
+    """Collective, group, its size (0 where the header does not tell) and bytes; None where the loop sends nothing."""
     sizes, first = workload.parallelism, layer is workload.layers[0]
     span = column_group(workload, layer.loop, first, name, phase.group, from_header=True)  # as SimAI's headers mean it
+    if span == Span.NONE:
+        return None
     group = _SPANS.get(span, span.value)
     replicas = sizes.all_gpus // (max(1, sizes.tp) * max(1, sizes.pp))
     known = {"tp": sizes.tp, "ep": sizes.ep, "cp": sizes.cp, "pp": sizes.pp, "all": sizes.all_gpus, "dp": replicas}

@@ -195,6 +195,13 @@ def test_a_recommender_s_embeddings_are_exchanged_by_all():
     assert not any(group == "none" for _, group in found)
 
 
+@pytest.mark.parametrize(("loop", "sent"), [("DATA", 1 << 16), ("MODEL", 4096 + 512), ("HYBRID_TRANSFORMER", 70144)])
+def test_what_a_loop_sends_to_nobody_is_not_communicated(loop, sent):
+    row = "fc -1 10 ALLREDUCE 4096 10 ALLREDUCE 512 10 ALLREDUCE 65536 0"
+    header = loop + " model_parallel_NPU_group: 2" * loop.startswith("HYBRID")
+    assert of_workload(text.parse(f"{header}\n1\n{row}\n", "rows.txt")).total_bytes == sent
+
+
 def test_shipped_workloads_are_known_by_name(capsys):
     assert main(["compare", "gpt_7b", "dlrm"]) == 0
     assert capsys.readouterr().out.startswith("B communicates")
