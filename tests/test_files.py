@@ -137,3 +137,9 @@ def test_a_folder_that_stood_before_stands_after_a_failure(tmp_path):
         with pytest.raises(InputError, match="cannot be written"), files.folder(target):
             raise OSError(28, "No space left on device")
     assert [*tmp_path.rglob("*")] == [kept]
+
+
+def test_the_files_of_a_folder_are_told_as_people_count(tmp_path):
+    with files.session() as account, files.folder(tmp_path / "made") as stage:
+        files.write_all({stage / f"step.{rank}.et": b"" for rank in range(101)})
+    assert [path.name for path in account.written] == [f"step.{rank}.et" for rank in range(101)]

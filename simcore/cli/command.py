@@ -286,7 +286,7 @@ def _left(written: list[Path]) -> Iterator[str]:
         others = (path for path in folder.iterdir() if path not in written)
         left = [path for path in others if _set_of(path) == one or path.name == f"{prefix or ''}{library.GROUPS}"]
         if left:
-            shown = _named(sorted(left, key=lambda path: (len(path.name), path.name)))
+            shown = _named(sorted(left, key=lambda path: files.in_order(path.name)))
             yield f"there before, and read as one set with what was written: {shown}"
 
 

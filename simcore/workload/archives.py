@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gzip
 import io
-import re
 import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from simcore.errors import InputError
-from simcore.files import read_bytes
+from simcore.files import in_order, read_bytes
 
 GZIP = b"\x1f\x8b"
 LEAST_LIMIT_BYTES, MOST_GROWTH = 1 << 26, 200
@@ -25,18 +24,13 @@ def _is_trace(name: str) -> bool:
     return name.endswith(SUFFIXES) and not Path(name).name.startswith("._")
 
 
-def _in_order(name: str) -> tuple[list[tuple[int, str]], str]:
-    """What sorts names as people count: 10.json comes after 9.json."""
-    return [(len(digits), digits or text) for digits, text in re.findall(r"0*([0-9]+)|([^0-9]+)", name)], name
-
-
 def documents(path: str | Path) -> Iterator[tuple[str, bytes]]:
     """Name and content of a file, of every JSON member of a tar archive, or of every trace in a folder, by name;
     InputError when the file is not there, is not readable, or its compression is broken.
     """
     folder = Path(path)
     if folder.is_dir():
-        files = sorted((one for one in folder.iterdir() if _is_trace(one.name)), key=lambda one: _in_order(one.name))
+        files = sorted((one for one in folder.iterdir() if _is_trace(one.name)), key=lambda one: in_order(one.name))
         if not files:
             inside = sorted({file.parent for file in folder.glob("*/*") if _is_trace(file.name)})
             hint, expected = f"there are some in {inside[0]}" if inside else "", "files named *.json or *.json.gz"
@@ -85,7 +79,7 @@ def _members(content: bytes, file: str, most_bytes: int) -> Iterator[tuple[str, 
     """The JSON files in an archive; nothing is written to disk, so no member can lead out of a folder."""
     try:
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-            members = sorted((m for m in archive if m.isfile() and _is_trace(m.name)), key=lambda m: _in_order(m.name))
+            members = sorted((m for m in archive if m.isfile() and _is_trace(m.name)), key=lambda m: in_order(m.name))
             _check_growth(sum(member.size for member in members), most_bytes, file)  # one with holes says any size
             for member in members:
                 data, name = archive.extractfile(member), f"{file}/{member.name}"
