@@ -155,8 +155,8 @@ class KinetoTrace(Struct, frozen=True, eq=False):
     `multiprocessors` to the share of them that a kernel's blocks reach and that of their warps which it occupies.
     `products` maps a row of `operators` to the matrix product it was asked for, where shapes were recorded, `sequences`
     to a number that it shares with its backward operator. The `correlation` of operators is what `operator_ids` names.
-    `endless` events have no duration, or one below 0, and take none. `host` tells what a host
-    execution trace added.
+    `endless` events have no duration, or one below 0, and take none; `again` stood in the file twice, in all just so,
+    and are here once. `host` tells what a host execution trace added.
     """
 
     file: str
@@ -181,6 +181,7 @@ class KinetoTrace(Struct, frozen=True, eq=False):
     sequences: dict[int, int] = {}
     operator_ids: str = EXTERNAL_ID
     endless: int = 0
+    again: int = 0
     host: HostUse | None = None
 
     @property

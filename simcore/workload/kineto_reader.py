@@ -146,11 +146,12 @@ class _Document(msgspec.Struct, gc=False):
 class _Rows:
     """Growing columns of one kind of event; times stay floats in microseconds until the base is known.
 
-    `told` is what only some rows say: key -> row -> value; `endless` counts those without a duration of at least 0.
+    `told` is what only some rows say: key -> row -> value; `endless` counts those without a duration of at least 0,
+    `again` those that stood before just so, which are left out.
     """
 
     def __init__(self) -> None:
-        self.endless = 0
+        self.endless = self.again = 0
         self.start_us, self.length_us = array("d"), array("d")
         self.numbers = array("q")  # lane, name, correlation, kind of each row
         self.told: dict[str, dict[int, Any]] = defaultdict(dict)
@@ -167,11 +168,17 @@ class _Rows:
         """The columns ordered by start (longest first), and what is told of their rows."""
         start = np.rint((np.array(self.start_us) - base_us) * 1e3).astype(np.int64)
         end = start + np.rint(np.maximum(np.array(self.length_us), 0) * 1e3).astype(np.int64)
-        order = np.lexsort((-end, start))
-        lane, name, correlation, kind = np.array(self.numbers, dtype=np.int64).reshape(-1, 4)[order].T.copy()
-        place = np.argsort(order)
-        told = {key: {int(place[row]): value for row, value in some.items()} for key, some in self.told.items()}
-        return Intervals(start[order], end[order], lane, name, correlation, kind), told
+        rows = np.column_stack((start, end, np.array(self.numbers, dtype=np.int64).reshape(-1, 4)))
+        first = np.sort(np.unique(rows, axis=0, return_index=True)[1])
+        order = first[np.lexsort((-end[first], start[first]))]
+        self.again = len(rows) - len(order)
+        place = np.full(len(rows), -1)
+        place[order] = np.arange(len(order))
+        told = {
+            key: {int(place[row]): value for row, value in some.items() if place[row] >= 0}
+            for key, some in self.told.items()
+        }
+        return Intervals(*rows[order].T.copy()), told
 
 
 def _endless(event: Event) -> bool:
@@ -318,6 +325,7 @@ class _Collector:
             annotations=self.annotations.intervals(base_us)[0],
             frames=self.frames.intervals(base_us)[0],
             operator_ids=self.operator_ids,
+            again=sum(part.again for part in rows),
             endless=sum(part.endless for part in rows) + sum(_endless(mark) for mark, _ in self.marks.values()),
             **asked,
             **ran,

@@ -160,6 +160,24 @@ def test_events_that_do_not_end_are_counted(name, change):
 
 
 @settings(deadline=None, max_examples=20)
+@given(st.data())
+def test_events_that_stand_twice_count_once(data):
+    """As in a profile joined from two that overlap: ranks waited twice as long for each other."""
+    document = recorded(PROGRAM).document()
+    events = document["traceEvents"]
+    again = data.draw(st.permutations([event for event in events if "Step" not in event["name"]]))
+    again = again[: data.draw(st.integers(0, len(again)))]
+    twice = document | {"traceEvents": events + again}
+    once, other = (read_kineto(json.dumps(each).encode(), "t.json") for each in (document, twice))
+    assert other.again == len(again)
+    (rank,), (expected,) = (to_dict(replay_traces([trace], Changes()))["ranks"] for trace in (other, once))
+    warnings = rank.pop("warnings")
+    assert any(text.startswith(f"{len(again)} events stand") for text in warnings) == bool(again)
+    assert expected.pop("warnings") == [text for text in warnings if "a second time" not in text]
+    assert rank == expected
+
+
+@settings(deadline=None, max_examples=20)
 @given(st.permutations(range(3)))
 def test_steps_are_in_the_order_of_their_marks_whatever_their_numbers(numbers):
     """A trace joined from two profiles, say: a step of a smaller number behind one of a larger took a time below 0."""

@@ -223,6 +223,7 @@ def warnings(replay: Replay, number: int) -> list[str]:
     told = (
         (not trace.steps, "no ProfilerStep marks: the whole trace is taken as one step"),
         (trace.endless, f"{trace.endless} events have no duration, or one below 0, and count as taking none"),
+        (trace.again, f"{trace.again} events stand in the trace a second time, in all as the first, and count once"),
         (placed, f"neither trace nor file name says a rank; by its place among the files it is {trace.rank}"),
         (silent, f"incomplete trace: {format_ns(silent)} a step inside graphs has no recorded kernel; kept as work"),
         (unlaunched, f"incomplete trace: {unlaunched} tasks have no recorded launch; their delays stay unexplained"),
