@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 from msgspec import Struct
@@ -20,7 +21,7 @@ TEXTS = {
     "pg_name": (ATTRIBUTE_KINDS["string"], "a string"),
     "involved_dim": (ATTRIBUTE_KINDS["bool"] + 1, "a list of truth values"),
 }
-
+_FURTHER = 11  # stands for all fields of a node that have no column
 _ANY = -1  # wire type of a field that is not known
 _INTEGER_KINDS = [
     number for kind, number in ATTRIBUTE_KINDS.items() if kind not in {"double", "float", "string", "bytes"}
@@ -49,21 +50,18 @@ class Columns(Struct, frozen=True):
 def decode(data: bytes, starts: Integers, ends: Integers) -> Columns:
     """The nodes between `starts` and `ends`; WireError (row = position among them) at the first fault."""
     buffer, count = np.frombuffer(data + wire.PADDING, np.uint8), len(starts)
-    numbers = {number: np.zeros(count, np.int64) for number in (1, 3, 7)}
+    numbers, names = {number: np.zeros(count, np.int64) for number in (1, 3, 7)}, [""] * count
     parts: dict[int, list[Fields]] = {4: [], 5: [], 8: [], 10: []}
-    known: dict[bytes, str] = {}
-    names = [""] * count
     for found in _checked(buffer, starts, ends, "Node"):
-        for number, column in numbers.items():
-            mask = found.number == number
-            column[found.row[mask]] = found.value[mask].view(np.int64)
-        for row, start, length in found.where(found.number == 2).spans():
-            raw = data[start : start + length]
-            if raw not in known:  # equal names are one object
-                known[raw] = _text(data, row, start, length)
-            names[row] = known[raw]
-        for number, part in parts.items():
-            part.append(found.where(found.number == number))
+        for number in np.flatnonzero(np.bincount(np.minimum(found.number, _FURTHER))).tolist():
+            some = found.where(found.number == number)
+            if number in numbers:
+                numbers[number][some.row] = some.value.view(np.int64)
+            elif number == 2:
+                for row, start, length in some.spans():
+                    names[row] = _text(data, row, start, length)
+            elif number in parts:
+                parts[number].append(some)
     control, waits, said, given = (Fields.joined(part) for part in parts.values())
     said = said.where(numbers[3][said.row] == NodeKind.METADATA)
     inputs = [
@@ -118,9 +116,12 @@ def _inside(buffer: Bytes, outer: Fields, message: str) -> Iterator[Fields]:
         raise
 
 
+_decoded = lru_cache(1 << 16)(bytes.decode)  # equal texts are one object; those of a rank are often those of another
+
+
 def _text(data: bytes, row: int, start: int, length: int) -> str:
     try:
-        return data[start : start + length].decode()
+        return _decoded(data[start : start + length])
     except UnicodeDecodeError as error:
         at = start + error.start
         raise WireError(row, at, "a text is not UTF-8", found=f"byte {data[at]:#04x}") from error
@@ -135,13 +136,15 @@ def _attributes(data: bytes, buffer: Bytes, said: Fields, count: int) -> tuple[d
         named, valued = found.where(found.number == 1), found.where(found.number > 2)
         name[named.row], length[named.row] = named.start, named.value.astype(np.int64)
         kind[valued.row], value[valued.row], at[valued.row] = valued.number, valued.value, valued.start
+    length *= kind > 0  # of those without a value nothing is known
+    numbers, whole = _integers(kind, value), np.isin(kind, _INTEGER_KINDS)
     for key, column in columns.items():
-        rows = np.flatnonzero((length == len(key)) & (kind > 0))
-        for position, octet in enumerate(key.encode()):
-            rows = rows[buffer[name[rows] + position] == octet]
+        rows = np.flatnonzero(length == len(key))
+        called = np.ndarray(len(buffer) - len(wire.PADDING), f"S{len(key)}", buffer, strides=(1,))  # of all offsets
+        rows = rows[called[name[rows]] == key.encode()]
         # What we use must be an integer of any width, or the text or list it is defined as.
-        wanted, what = TEXTS.get(key, (_INTEGER_KINDS, "an integer"))
-        for first in rows[~np.isin(kind[rows], wanted)][:1].tolist():
+        wanted, what = TEXTS.get(key, (0, "an integer"))
+        for first in rows[kind[rows] != wanted if wanted else ~whole[rows]][:1].tolist():
             found_there = f"field {kind[first]} of the attribute's value"
             text = f"attribute {key} is not {what}"
             raise WireError(int(said.row[first]), int(said.start[first]), text, what, found_there)
@@ -149,7 +152,7 @@ def _attributes(data: bytes, buffer: Bytes, said: Fields, count: int) -> tuple[d
             spans = zip(at[rows].tolist(), value[rows].tolist(), strict=True)
             column[said.row[rows]] = [texts.setdefault(data[a : a + size], len(texts)) for a, size in spans]
         else:
-            column[said.row[rows]] = _integers(kind[rows], value[rows])
+            column[said.row[rows]] = numbers[rows]
     return columns, list(texts)
 
 

@@ -52,6 +52,8 @@ class Fields(Struct, frozen=True):
 
     def where(self, mask: NDArray[np.bool_]) -> Fields:
         """The fields that `mask` picks."""
+        if mask.all():
+            return self
         return Fields(self.row[mask], self.number[mask], self.wire[mask], self.value[mask], self.start[mask])
 
     def spans(self) -> Iterator[tuple[int, int, int]]:
