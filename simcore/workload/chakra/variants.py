@@ -32,18 +32,19 @@ def rescale(contents: Sequence[bytes], npus: int, known: Groups, growing: Collec
         raise InputError.at("--npus", text, expected=f"a multiple of {traced}", found=str(npus))
     traces = [list(parsed(content)) for content in contents]
     found: dict[str, tuple[int, ...]] = {}
-    names = []
+    names, grown = [], {"", "0"}
     for rank, (_, *nodes) in enumerate(traces):
         own = dict(known)
         for node in (node for node in nodes if node.type == NodeKind.METADATA):
-            own |= groups.of_metadata(node.inputs.values, traced, f"the trace of rank {rank}")
-        names.append(groups.distinct(own, found))
+            own |= groups.of_metadata(node.inputs.values, traced, f"the trace of rank {rank}", ())
+        names.append(groups.distinct({name: ranks or tuple(range(traced)) for name, ranks in own.items()}, found))
+        grown |= {called for name, called in names[-1].items() if not own[name]}  # all ranks, also of more
     unknown = sorted(set(growing) - {name for called in names for name in called})
     if unknown:
         raise InputError.at(
             "--grow", f"no group '{unknown[0]}'", expected=closest(unknown[0], found), found=repr(unknown[0])
         )
-    grown = {called[name] for called in names for name in growing if name in called} | {"", "0"}
+    grown |= {called[name] for called in names for name in growing if name in called}
     laid_out: dict[str, list[int]] = {}  # ranks of every group of the larger machine: one a block, or over all blocks
     for name, ranks in found.items():
         for block in range(npus // traced):

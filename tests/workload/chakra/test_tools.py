@@ -164,11 +164,11 @@ def test_a_set_that_lacks_a_rank_cannot_be_rescaled(tmp_path, capsys):
     assert "the traces of 1 of 3 ranks are missing" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("group", ["", "0", "dp", "tp"])
+@pytest.mark.parametrize("group", ["", "0", "dp", "all", "tp"])
 @pytest.mark.parametrize(("said", "root"), [("root", 1), ("comm_src", 1), ("comm_src", -1), ("root", -1)])
 def test_a_group_over_all_blocks_has_one_root_however_it_is_named(said, root, group):
     attributes = {"comm_type": int(CommType.BROADCAST), "comm_size": 8, "pg_name": group, said: root}
-    defined = writer.groups(0, {"dp": [0, 1], "tp": [0, 1]})
+    defined = writer.groups(0, {"dp": [0, 1], "all": [], "tp": [0, 1]})
     node = writer.node(1, "b", NodeKind.COLLECTIVE, attributes=attributes)
     made = variants.rescale([writer.encode(writer.metadata(), [defined, node])] * 2, 6, {}, ["dp"])
     traced = [reader.decode(data, "x").graph for data in made]
