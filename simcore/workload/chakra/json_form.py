@@ -1,6 +1,7 @@
 """Traces as JSON: protobuf's own form of every message, the flat form that Chakra's C++ feeder reads, and PARAM's.
 
-The first is `{"meta": {...}, "nodes": [...]}` and keeps every attribute with its kind; the second is
+The first is `{"meta": {...}, "nodes": [...]}`, or these objects one behind the other as `chakra_jsonizer` writes them,
+and keeps every attribute with its kind; the second is
 `{"workload_graph": [{"Id", "Name", "NodeType", "ctrlDeps", "data_deps", "runtime", "is_cpu_op", ...}]}`.
 """
 
@@ -28,6 +29,10 @@ FIELDS |= {name.replace("_", ""): name for name in ATTRIBUTES}
 
 # A brace is also the length of a message of 123 bytes, a bracket that of one of 91: what stands behind tells.
 _BEGINS = re.compile(rb'(\xef\xbb\xbf)?\s*(\{\s*("[^"]*"\s*:|\})|\[\s*[\]{])')
+
+
+# Where one object of `to_jsonizer` ends and the next begins; no other brace stands first in a line.
+_BETWEEN = re.compile(rb"(?m)(?:(?<=^\})|(?<=^\{\}))(?=\{)")
 
 
 def is_json(data: bytes) -> bool:
@@ -61,6 +66,9 @@ def to_json(data: bytes, path: str = "") -> str:
 
 def from_json(data: bytes, path: str) -> bytes:
     """Any JSON form as a file of today's schema; InputError has the place of the value that does not fit."""
+    head, *nodes = _BETWEEN.split(data)
+    if nodes:
+        data = b'{"meta":%b,"nodes":[%b]}' % (head, b",".join(nodes))
     document, source = read_json(data, path), (data, path)
     if not (is_param(document) if isinstance(document, list) else "workload_graph" in document or _is_own(document)):
         refuse_foreign(data[:HEAD].decode("latin-1"), path)

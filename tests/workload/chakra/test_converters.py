@@ -275,7 +275,8 @@ def test_upstream_files_round_trip_through_json_byte_for_byte(path):
     data = (path or traces()).read_bytes()
     assert legacy.detect(data) == ""
     text = json_form.to_json(data)
-    assert json_form.from_json(text.encode(), "x") == data
+    for form in (text, json_form.to_jsonizer(data)):
+        assert json_form.from_json(form.encode(), "x") == data
     dump = path.with_suffix("").with_suffix(path.with_suffix("").suffix + ".dump.json")
     if dump.exists():
         assert json.loads(text) == json.loads(dump.read_text())
@@ -319,6 +320,20 @@ def test_a_rank_in_json_may_do_nothing(tmp_path, text):
     path = tmp_path / "x.json"
     path.write_text(text, encoding="utf-8")
     assert set(reader.distinct_ranks(path)[0][0].graph.kind.tolist()) <= {NodeKind.METADATA}
+
+
+@pytest.mark.parametrize("head", [{}, {"version": "}\n}{"}])
+def test_the_text_of_chakra_jsonizer_is_read_and_its_faults_have_their_lines(tmp_path, head):
+    nodes = [writer.node(number, "}{", NodeKind.COMPUTE, duration_micros=5) for number in (1, 2)]
+    data = b"".join(writer.frame(each.SerializeToString()) for each in (messages()["GlobalMetadata"](**head), *nodes))
+    text = json_form.to_jsonizer(data)
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    assert reader.distinct_ranks(path)[0][0].graph.duration_ns.tolist() == [5000, 5000]
+    path.write_text(text.replace('"2"', '"x"'))
+    line = text[: text.index('"2"')].count("\n") + 1
+    with pytest.raises(InputError, match=rf"x.json:{line}:\d+: error: nodes\[1\].id"):
+        reader.distinct_ranks(path)
 
 
 @given(st.sampled_from([91, 123]), st.binary(max_size=80))
