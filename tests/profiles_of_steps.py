@@ -19,6 +19,7 @@ class Recorder:
     began_us: float = 0.0
     thread: int = 1
     recorded: tuple = (-1, -1, 0.0)
+    held_us: dict = field(default_factory=dict)
 
     def add(self, category, name, start_us, length_us, thread, **args):
         row = {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": thread, "ts": start_us, "dur": length_us}
@@ -47,7 +48,7 @@ class Recorder:
         self.add("cuda_runtime", name, self.now_us, LAUNCH_US, self.thread, correlation=self.launched)
 
     def _run(self, name, length_us, stream=7, after=None):
-        earliest = [self.now_us + LATENCY_US, self.free_us.get(stream, 0.0) + 1]
+        earliest = [self.now_us + LATENCY_US, self.free_us.get(stream, 0.0) + 1, self.held_us.get(stream, 0.0) + 2]
         if after is not None:
             earliest.append(self.free_us.get(after, 0.0) + 2)
         place = {"device": 0, "stream": stream, "correlation": self.launched}
@@ -63,7 +64,19 @@ class Recorder:
     def record(self, stream):
         """cudaEventRecord behind what a stream has to do."""
         self._call("cudaEventRecord")
-        self.recorded = self.launched, stream, self.free_us.get(stream, 0.0)
+        done_us = max(self.free_us.get(stream, 0.0), self.held_us.get(stream, 0.0))
+        self.recorded = self.launched, stream, done_us
+        self.now_us += LAUNCH_US
+
+    def hand_on(self, stream, other):
+        """cudaStreamWaitEvent: what a stream has to do is done before what another one gets from now on."""
+        self.record(stream)
+        number, _, done_us = self.recorded
+        self._call("cudaStreamWaitEvent")
+        self.held_us[other] = max(self.held_us.get(other, 0.0), done_us)
+        said = {"wait_on_stream": stream, "wait_on_cuda_event_record_corr_id": number, "stream": other, "device": 0}
+        said |= {"correlation": self.launched, "cuda_sync_kind": "Stream Wait Event"}
+        self.add("cuda_sync", "Stream Wait Event", self.now_us, 1, other, **said)
         self.now_us += LAUNCH_US
 
     def await_record(self):

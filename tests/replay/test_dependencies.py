@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from simcore.replay.run import Changes
@@ -79,6 +79,23 @@ def test_the_host_waits_for_what_an_event_was_recorded_behind(first, second, thi
     (steps,) = replay_traces([trace], Changes(residual=False), [scale(re.compile("second"), factor)]).steps
     assert steps[3].baseline_ns == pytest.approx(trace.steps[3].length_ns, abs=2)
     assert steps[3].predicted_ns == pytest.approx(truth.steps[4].length_ns, abs=2)
+
+
+streams = st.sampled_from([7, 9, 11, 13])
+launches = st.tuples(st.just("launch"), st.sampled_from(["gemm", "norm"]), st.integers(100, 400), streams)
+handed = st.tuples(st.just("hand_on"), streams, streams).filter(lambda one: one[1] != one[2])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.one_of(launches, handed, handed), min_size=3, max_size=12), st.sampled_from([2, 3]))
+@example([("launch", "gemm", 247, 11), ("hand_on", 7, 11), ("hand_on", 11, 9), ("launch", "gemm", 100, 9)], 2)
+def test_streams_wait_for_what_those_that_they_wait_for_waited_for(program, factor):
+    """Also where one was told to wait and got no work before its event: nothing then stood between the other two."""
+    program = [("work", 20), ("launch", "gemm", 300, 7), *program, ("synchronise",)]
+    longer = [(*one[:2], factor * one[2], *one[3:]) if "gemm" in one else one for one in program]
+    trace, truth = (read_kineto(recorded(each, 4).content(), "made.json") for each in (program, longer))
+    (steps,) = replay_traces([trace], Changes(residual=False), [scale(re.compile("gemm"), factor)]).steps
+    assert steps[2].predicted_ns == pytest.approx(truth.steps[2].length_ns, abs=1000 * len(program))
 
 
 @pytest.mark.parametrize(("said", "later_us"), [(0, 0), (1, 45), (None, 10)])

@@ -99,18 +99,19 @@ def _usual(values: Column, percentile: int, default: int) -> int:
 def _recorded_sources(rank: RankView) -> dict[int, list[int]]:
     """Event record and stream wait pairs, where the profiler wrote cuda_sync events: task -> those it waits for.
 
-    The source is the last task launched on the recording stream before the record call, the waiting one the first
-    launched on the waiting stream after the wait call (HTA issues 73, 117 and 121 tell what other choices break).
+    The sources are the last task launched on the recording stream before the record call and what that stream was told
+    to wait for since, the waiting one is the first launched on the waiting stream after the wait call (HTA issues 73,
+    117 and 121 tell what other choices break).
     """
     trace, found = rank.trace, dict[int, list[int]]()
     for correlation, sync in trace.syncs.items():
         lane, began_ns = rank.stream_of(sync.stream, sync.device), rank.began_ns(correlation)
         if lane < 0 or began_ns == LONG_AGO or "Wait" not in sync.kind:
             continue
-        source = rank.recorded_behind(sync)
         target = int(np.searchsorted(rank.stream_launch_ns[lane], began_ns, side="right"))
-        if source >= 0 and trace.tasks.lane[source] != lane and target < len(rank.stream_tasks[lane]):
-            found.setdefault(int(rank.stream_tasks[lane][target]), []).append(source)
+        sources = [source for source in rank.recorded_behind(sync) if trace.tasks.lane[source] != lane]
+        if sources and target < len(rank.stream_tasks[lane]):
+            found.setdefault(int(rank.stream_tasks[lane][target]), []).extend(sources)
     return found
 
 

@@ -93,12 +93,12 @@ def _stream_sync(rank: RankView, recorded: StreamSync | None, start_ns: int, unt
 
 
 def _event_sync(rank: RankView, recorded: StreamSync | None, start_ns: int, until_ns: int) -> tuple[int, ...]:
-    """The task that the event was recorded behind; where that is not said, any launched before the call may be it: the
+    """The tasks that the event was recorded behind; where that is not said, any launched before the call may be it: the
     last that ended during the call.
     """
     end_ns = rank.trace.tasks.end_ns
-    if recorded is not None and (source := rank.recorded_behind(recorded)) >= 0:
-        return (source,) if end_ns[source] <= until_ns else ()
+    if recorded is not None and (sources := rank.recorded_behind(recorded)):
+        return tuple(source for source in sources if end_ns[source] <= until_ns)
     rows = np.flatnonzero((end_ns > start_ns) & (end_ns <= until_ns) & (rank.launch_ns < start_ns))
     return (int(rows[end_ns[rows].argmax()]),) if len(rows) else ()
 

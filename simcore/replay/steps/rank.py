@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from functools import cached_property
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 from msgspec.structs import replace
@@ -115,12 +117,31 @@ class RankView:
         """When the call of a correlation began; long ago where it was not recorded."""
         return self._call_ns.get(correlation, LONG_AGO)
 
-    def recorded_behind(self, sync: StreamSync) -> int:
-        """The task that a recorded event stands behind: launched last on its stream before it. -1: not known; which
-        device's stream it is where several have one of that number, nothing says.
+    @cached_property
+    def _told_to_wait(self) -> dict[int, list[tuple[int, StreamSync]]]:
+        """The events that each stream was told to wait for, by time."""
+        found = defaultdict[int, list[tuple[int, StreamSync]]](list)
+        for correlation, sync in self.trace.syncs.items():
+            if "Wait" in sync.kind:
+                found[self.stream_of(sync.stream, sync.device)].append((self.began_ns(correlation), sync))
+        return {lane: sorted(waits, key=itemgetter(0)) for lane, waits in found.items()}
+
+    def recorded_behind(self, sync: StreamSync) -> list[int]:
+        """The tasks that a recorded event stands behind: launched last on its stream before it, and those for which
+        the stream was told to wait since then. [] where that is not known; which device's stream it is where several
+        have one of that number, nothing says.
         """
-        lane = self.stream_of(sync.wait_stream)
-        return self.last_launched(lane, self.began_ns(sync.record_correlation)) if lane >= 0 else NOWHERE
+        found, events, reached = dict[int, None](), [sync], dict[int, int]()
+        for event in events:  # grows while it is walked
+            lane, time_ns = self.stream_of(event.wait_stream), self.began_ns(event.record_correlation)
+            if lane < 0 or time_ns <= reached.get(lane, LONG_AGO):
+                continue
+            last, waits = self.last_launched(lane, time_ns), self._told_to_wait.get(lane, [])
+            since_ns, reached[lane] = int(self.launch_ns[last]) if last >= 0 else LONG_AGO, time_ns
+            found |= {last: None} if last >= 0 else {}
+            first, end = (bisect_left(waits, at_ns, key=itemgetter(0)) for at_ns in (since_ns, time_ns))
+            events += [other for _, other in reversed(waits[first:end])]
+        return list(found)
 
     def communicating(self, step: int) -> list[int]:
         """The communication kernels of a step in the order of their launch."""
