@@ -93,6 +93,16 @@ class Recorder:
         self.add("cuda_sync", "Event Sync", self.now_us, end - self.now_us, 9, **said)
         self.now_us = end
 
+    def await_stream(self, stream):
+        """cudaStreamSynchronize: returns 2 us after all that a stream was told is done."""
+        self.launched += 1
+        end = max(self.now_us, self.free_us.get(stream, 0.0), self.held_us.get(stream, 0.0)) + 2
+        said = {"correlation": self.launched, "cuda_sync_kind": "Stream Sync", "stream": stream, "device": 0}
+        span = self.now_us, end - self.now_us
+        self.add("cuda_runtime", "cudaStreamSynchronize", *span, self.thread, correlation=self.launched)
+        self.add("cuda_sync", "Stream Sync", *span, stream, **said)
+        self.now_us = end
+
     def annotate(self, name, program):
         """A range around part of a program, as torch.profiler.record_function writes it."""
         began_us = self.now_us

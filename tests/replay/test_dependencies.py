@@ -84,14 +84,19 @@ def test_the_host_waits_for_what_an_event_was_recorded_behind(first, second, thi
 streams = st.sampled_from([7, 9, 11, 13])
 launches = st.tuples(st.just("launch"), st.sampled_from(["gemm", "norm"]), st.integers(100, 400), streams)
 handed = st.tuples(st.just("hand_on"), streams, streams).filter(lambda one: one[1] != one[2])
+awaited = st.tuples(st.just("await_stream"), streams)
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.one_of(launches, handed, handed), min_size=3, max_size=12), st.sampled_from([2, 3]))
+@given(st.lists(st.one_of(launches, handed, handed, awaited), min_size=3, max_size=12), st.sampled_from([2, 3]))
 @example([("launch", "gemm", 247, 11), ("hand_on", 7, 11), ("hand_on", 11, 9), ("launch", "gemm", 100, 9)], 2)
+@example([("launch", "gemm", 247, 11), ("hand_on", 11, 9), ("await_stream", 9), ("launch", "norm", 400, 13)], 2)
 def test_streams_wait_for_what_those_that_they_wait_for_waited_for(program, factor):
-    """Also where one was told to wait and got no work before its event: nothing then stood between the other two."""
-    program = [("work", 20), ("launch", "gemm", 300, 7), *program, ("synchronise",)]
+    """Also where one was told to wait and got no work before its event: nothing then stood between the other two. The
+    host waits for the same where it synchronises a stream.
+    """
+    first = [("launch", "norm", 10, stream) for stream in (7, 9, 11, 13)]  # traces know streams by their tasks
+    program = [("work", 20), *first, ("launch", "gemm", 300, 7), *program, ("synchronise",)]
     longer = [(*one[:2], factor * one[2], *one[3:]) if "gemm" in one else one for one in program]
     trace, truth = (read_kineto(recorded(each, 4).content(), "made.json") for each in (program, longer))
     (steps,) = replay_traces([trace], Changes(residual=False), [scale(re.compile("gemm"), factor)]).steps

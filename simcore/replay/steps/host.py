@@ -82,14 +82,12 @@ def _device_sync(rank: RankView, recorded: StreamSync | None, start_ns: int, unt
 
 
 def _stream_sync(rank: RankView, recorded: StreamSync | None, start_ns: int, until_ns: int) -> tuple[int, ...]:
-    trace, lasts = rank.trace, _last_tasks(rank, start_ns)
+    end_ns = rank.trace.tasks.end_ns
     if recorded is not None and recorded.stream >= 0:
-        lane = rank.stream_of(recorded.stream, recorded.device)
-        lasts = [task for task in lasts if trace.tasks.lane[task] == lane]
-    else:
-        lasts = [task for task in lasts if trace.tasks.end_ns[task] > start_ns]
-    ended = [task for task in lasts if trace.tasks.end_ns[task] <= until_ns]
-    return (max(ended, key=lambda task: int(trace.tasks.end_ns[task])),) if ended else ()
+        own = rank.behind(rank.stream_of(recorded.stream, recorded.device), start_ns)
+        return tuple(task for task in own if end_ns[task] <= until_ns)
+    ended = [task for task in _last_tasks(rank, start_ns) if start_ns < end_ns[task] <= until_ns]
+    return (max(ended, key=lambda task: int(end_ns[task])),) if ended else ()
 
 
 def _event_sync(rank: RankView, recorded: StreamSync | None, start_ns: int, until_ns: int) -> tuple[int, ...]:

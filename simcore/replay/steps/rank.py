@@ -127,20 +127,25 @@ class RankView:
         return {lane: sorted(waits, key=itemgetter(0)) for lane, waits in found.items()}
 
     def recorded_behind(self, sync: StreamSync) -> list[int]:
-        """The tasks that a recorded event stands behind: launched last on its stream before it, and those for which
-        the stream was told to wait since then. [] where that is not known; which device's stream it is where several
-        have one of that number, nothing says.
+        """The tasks that a recorded event stands behind. [] where that is not known; which device's stream it is where
+        several have one of that number, nothing says.
         """
-        found, events, reached = dict[int, None](), [sync], dict[int, int]()
-        for event in events:  # grows while it is walked
-            lane, time_ns = self.stream_of(event.wait_stream), self.began_ns(event.record_correlation)
-            if lane < 0 or time_ns <= reached.get(lane, LONG_AGO):
+        return self.behind(self.stream_of(sync.wait_stream), self.began_ns(sync.record_correlation))
+
+    def behind(self, lane: int, before_ns: int) -> list[int]:
+        """The tasks behind all that a stream was told before a time: launched last on it, and those for which it was
+        told to wait since then.
+        """
+        found, asked, reached = dict[int, None](), [(lane, before_ns)], dict[int, int]()
+        for stream, time_ns in asked:  # grows while it is walked
+            if stream < 0 or time_ns <= reached.get(stream, LONG_AGO):
                 continue
-            last, waits = self.last_launched(lane, time_ns), self._told_to_wait.get(lane, [])
-            since_ns, reached[lane] = int(self.launch_ns[last]) if last >= 0 else LONG_AGO, time_ns
+            last, waits = self.last_launched(stream, time_ns), self._told_to_wait.get(stream, [])
+            since_ns, reached[stream] = int(self.launch_ns[last]) if last >= 0 else LONG_AGO, time_ns
             found |= {last: None} if last >= 0 else {}
             first, end = (bisect_left(waits, at_ns, key=itemgetter(0)) for at_ns in (since_ns, time_ns))
-            events += [other for _, other in reversed(waits[first:end])]
+            events = (sync for _, sync in reversed(waits[first:end]))
+            asked += [(self.stream_of(event.wait_stream), self.began_ns(event.record_correlation)) for event in events]
         return list(found)
 
     def communicating(self, step: int) -> list[int]:
