@@ -1,8 +1,12 @@
 """Topology files are read exactly, and everything wrong in one is found with its place."""
 
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import simcore
 from simcore import library
@@ -213,6 +217,32 @@ def test_a_wrong_file_is_refused_with_its_place(tmp_path, case):
 def test_all_problems_of_a_file_are_told_at_once(tmp_path):
     message = refusal(tmp_path, RING.replace("Ring", "Rng").replace("[4]", "[0]") + "colour: red\n")
     assert message.count("error:") == 3
+
+
+KEYS = "topology", "npus_count", "bandwidth", "latency"
+AS_IN_LISTS = {"topologies-per-dim": "topology", "units-count": "npus_count", "link-bandwidth": "bandwidth"}
+
+
+@given(
+    st.dictionaries(st.sampled_from((*KEYS, "graph", "wafer")), st.none() | st.just([]) | st.just([0]) | st.just("x"))
+)
+def test_whatever_is_wrong_with_a_file_has_a_place_in_it(changed):
+    lists = dict(zip(KEYS, (["Ring"], [4], [50.0], [500.0]), strict=True)) | changed
+    hierarchical = HIERARCHICAL | {key: changed.get(own, HIERARCHICAL[key]) for key, own in AS_IN_LISTS.items()}
+    with TemporaryDirectory() as folder:
+        for content in (lists, hierarchical):
+            present = {key: value for key, value in content.items() if value is not None}
+            path = Path(write(Path(folder), json.dumps(present)))
+            try:
+                load(str(path))
+            except InputError as error:
+                assert all(one.location.file == str(path) and one.location.line for one in error.problems)
+
+
+@pytest.mark.parametrize("graph", ["nowhere.json", "switches.json"])
+def test_a_graph_without_npus_or_file_is_told_at_its_place_alone(tmp_path, graph):
+    write(tmp_path, json.dumps({"nodes": [{"id": 0, "kind": "switch"}], "links": []}), "switches.json")
+    assert refusal(tmp_path, f"graph: {graph}\n").count("error:") == 1
 
 
 def test_edges_of_a_graph_must_join_known_nodes_and_say_their_figures(tmp_path):

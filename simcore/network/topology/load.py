@@ -112,7 +112,7 @@ def _lists(root: Node, forced: str, default: str) -> Topology:
     columns = _columns(_gigabyte(root, forced, default))
     own = ("name", "description", "gigabyte", "wafer", "twisted", "routing_seed", "circuits")
     root.keys(required=_required(columns), optional=(*own, *columns, *PORT_KEYS))
-    made = tuple(Dimension(**row) for row in _rows(root, columns, -1))
+    made = _some(root, [Dimension(**row) for row in _rows(root, columns, -1)])
     for index, dim in enumerate(made):
         _check_details(root, index, dim)
     made = _with_ports(root, made)
@@ -218,6 +218,13 @@ def _rows(root: Node, columns: Columns, count: int) -> list[dict[str, Any]]:
         found[field] = _column(root, key, convert, count, other)
         count = count if count >= 0 else len(found[field]) or -1
     return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=False)]
+
+
+def _some(root: Node, dims: list[Dimension]) -> tuple[Dimension, ...]:
+    """The dimensions; without any, InputError for what is wrong with the file."""
+    if not dims:
+        raise InputError(root.problems.found)
+    return tuple(dims)
 
 
 def _kind(item: Node) -> str:
@@ -340,7 +347,7 @@ def _graph(root: Node, path: Path, forced: str, default: str) -> Topology:
     file = path.parent / root["graph"].text()
     if not file.is_file():
         root["graph"].problem("there is no such graph file", "a path relative to this file", str(file))
-        return Topology(())
+        raise InputError(root.problems.found)
     graph = read_graph(file, gigabyte, root.problems)
     _check_joined(root["graph"], graph)
     topology = _of_graph(graph, _text(root, "name"), _text(root, "description"))
@@ -349,6 +356,8 @@ def _graph(root: Node, path: Path, forced: str, default: str) -> Topology:
 
 
 def _check_joined(place: Node, graph: Graph) -> None:
+    if not graph.npus:
+        raise InputError(place.problems.found)
     if not place.problems.found and len(lost := GraphFabric(graph).unreachable()):
         place.problem(
             "the graph is not connected", "a way between any two NPUs", f"no way for {graph.names[lost[0]]!r}"
@@ -370,11 +379,11 @@ def _hierarchical(root: Node) -> Topology:
     count = root["dimensions-count"].integer(1) if "dimensions-count" in root else -1
     rows = _rows(root, HIERARCHICAL, count)
     memories = _rows(root, MEMORY, len(rows) if count < 0 else count)
-    dims = (
+    dims = [
         Dimension(**row, links_per_npu=True, memory=Memory(**memory))
         for row, memory in zip(rows, memories, strict=False)
-    )
-    return Topology(tuple(dims))
+    ]
+    return Topology(_some(root, dims))
 
 
 def _refuse_early(root: Node) -> None:
