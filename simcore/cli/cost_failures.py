@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import fsum
+from math import fsum, isinf
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,8 @@ def command(runs: int, seed: int, days: float, replica_nodes: int | None, **give
         raise InputError.at("--mtbf", "too many failures to draw", expected=most, found=drawn, hint=hint)
     if (asked.spares or asked.replica_nodes) and not asked.repair_s:
         warn("spare nodes and --elastic change nothing without --repair: a node that failed is back at once")
+    if checkpoint.network_busy and isinf(checkpoint.node_bytes_per_s):
+        warn("--network-busy changes nothing without --node-bandwidth: writing takes no time on a node's links")
     found = draw(asked, runs, seed)
     document = _document(asked, found)
     emit(document, lambda: _text(asked, found, document))

@@ -34,6 +34,7 @@ def test_what_an_option_needs_is_a_parameter_of_its_command():
         ("cost scaling --training_flop 1e24 --max_devices 100", "--pp 4", "--fixed, too"),
         ("cost scaling --training_flop 1e24 --fixed", "--max_devices 100", "no --fixed"),
         ("cost failures --nodes 64 --mtbf 6334h --days 2", "--node-bandwidth 1GB/s", "--checkpoint-size, too"),
+        ("cost failures --nodes 64 --mtbf 6334h --days 2", "--checkpoint-size 5TB", "--storage or --node-bandwidth or"),
         ("generate collective --samples -o OUT", "--repeat 2", "no --samples"),
         (TRANSFORMER, "--net_precision_bytes 4", "--cluster_flop_rate or --wan_bandwidth, too"),
         ("replay docs/traces", "--tokens 500", "--scale or --fuse"),

@@ -181,3 +181,12 @@ def test_spares_without_a_repair_are_told_to_change_nothing(capsys):
     for more in (["--spares", "1"], ["--elastic", "4"]):
         assert main([*options, *more]) == 0
         assert "without --repair" in capsys.readouterr().err
+
+
+def test_links_that_take_no_time_for_a_checkpoint_are_told_not_to_be_busy(capsys):
+    options = ["cost", "failures", "--nodes", "8", "--mtbf", "100 h", "--days", "5", "--runs", "2"]
+    options += ["--checkpoint-size", "1 TB", "--snapshot-bandwidth", "1 GB/s", "--network-busy", "1"]
+    assert main([*options, "--node-bandwidth", "5 GB/s"]) == 0
+    assert not capsys.readouterr().err
+    assert main(options) == 0
+    assert "without --node-bandwidth" in capsys.readouterr().err
