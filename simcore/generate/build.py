@@ -208,7 +208,9 @@ def ignored(asked: Asked, model: Model, plan: Plan) -> list[str]:
     return sorted(found)
 
 
-_SHARES = {"use_distributed_optimizer": "zero", "stage": "zero", "recompute_activations": "recompute"}
+_SHARES = {
+    "use_distributed_optimizer": "zero", "stage": "zero", "recompute_activations": "recompute", "moe_imbalance": "load",
+}  # fmt: skip
 
 
 def _plain(model: Model, plan: Plan) -> tuple[Model, Plan]:

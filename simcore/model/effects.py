@@ -64,6 +64,7 @@ def _resting(model: Model, plan: Plan) -> Iterator[Row]:
     layers = f"no more layers than the {deepest} of the deepest chunk"
     yield ("sequence_parallel",), plan.tp > 1, "--tp 2 or more"
     yield ("context",), plan.cp > 1, "--cp 2 or more"
+    yield ("load",), plan.ep > 1, "--ep 2 or more"
     yield ("overlap_pipeline",), plan.pp > 1, "--pp 2 or more"
     scatters = plan.pp > 1 and plan.tp > 1 and not plan.sequence_parallel
     yield ("scatter_pipeline",), scatters, "--pp and --tp 2 or more, without sequence parallelism, which does so"

@@ -338,7 +338,7 @@ def _mixture(model: Model, plan: Plan, experts: Experts) -> Iterator[Step]:
     local = max(1, experts.count // plan.ep)
     share = plan.tp // plan.expert_tp if plan.tp > plan.expert_tp else 1
     rows = tokens * experts.top_k // share
-    busiest = max(1, int(rows * (plan.capacity or plan.load)))
+    busiest = max(1, int(rows * plan.crowded))
     beside = (Weights.UP,) if experts.shared_ffn else ()
     yield _norm(Part.ROUTER, _local(model, plan), plan, Weights.ROUTER, *beside)
     scores = Product(tokens // plan.apart, experts.count, hidden)
@@ -378,7 +378,7 @@ def _grouped(model: Model, plan: Plan, experts: Experts, local: int, busiest: in
 
 def _exchanges(model: Model, plan: Plan, experts: Experts, kernels: Sequence[Kernel]) -> Iterator[Step]:
     """Experts between dispatch and combine; where several ranks split one, its tokens are gathered and summed."""
-    tokens = int(plan.tokens * experts.top_k * (plan.capacity or plan.load))
+    tokens = int(plan.tokens * experts.top_k * plan.crowded)
     routed = tokens * model.hidden * plan.element_bytes
     exchanged = routed // (plan.tp if plan.shards_sequence else 1)
     gathered = routed // (plan.tp // plan.expert_tp if plan.shards_sequence else 1)

@@ -250,6 +250,11 @@ class Plan(Hashed):
         """Whether some gradient needs what weights of a kind read."""
         return self.trains(weights) or self.adapts(weights)
 
+    @property
+    def crowded(self) -> float:
+        """Tokens of the busiest expert rank over the mean, of which one rank alone has all."""
+        return self.capacity or (self.load if self.ep > 1 else 1.0)
+
     def padded_vocab(self, vocab: int) -> int:
         """The vocabulary padded so that every rank holds a whole multiple."""
         multiple = self.pad_vocab_to * self.tp
@@ -539,6 +544,8 @@ def _refusals(model: Model, plan: Plan) -> Iterator[Rule]:
     if model.experts:
         count = model.experts.count
         yield model.experts.top_k > count, "moe_router_topk", f"there are {count} experts", model.experts.top_k
+        all_tokens = f"all tokens are {plan.ep} times the mean of the expert ranks"
+        yield 1 < plan.ep < plan.load, "load", all_tokens, plan.load
     else:
         yield plan.ep > 1, "expert_model_parallel_size", "this model has no experts", plan.ep
     yield plan.shard > 0 and not plan.zero, "shard_ranks", "nothing is shared without ZeRO, level 1 or more", plan.shard

@@ -102,6 +102,7 @@ def given(command, *options, capsys):
         (f"{GPT} --use_flash_attn", "--recompute_activations", True),
         (f"{GPT} --model llama-3-8b", "--max_position_embeddings 8192 --moe_enable", True),
         (DEEPSPEED, "--make_vocab_size_divisible_by 1000", True),
+        (f"{GPT} --model mixtral-8x7b", "--moe_imbalance zipf:1.2 --seed 3", True),
         (f"{GPT} --model llama-3-8b", "--swiglu", False),
         (f"{GPT} --model mixtral-8x7b --expert_model_parallel_size 4", "--moe_enable", False),
         (GPT, "--gradient_dtype float32", False),

@@ -56,6 +56,8 @@ def plans(draw: Any) -> tuple[Model, Plan]:
     """Some plan, with what other choices need."""
     model, (tp, cp, pp, dp) = draw(st.sampled_from(MODELS)), (draw(st.sampled_from([1, 2])) for _ in range(4))
     usual = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "expert_tp": draw(st.sampled_from([1, tp]))}
+    if model.experts and dp * cp % 2 == 0:
+        usual["ep"] = draw(st.sampled_from([1, 2]))
     more = draw(
         st.sampled_from(
             [
@@ -126,6 +128,18 @@ def test_the_load_of_the_busiest_is_refused_where_all_experts_are_padded_alike()
     assert busy.step_s > simcore.predict("mixtral-8x7b", "h100", 8, 2048, ep=8).step_s
     with pytest.raises(InputError, match="--load: error: has no effect here\n  expected: no --capacity"):
         simcore.predict("mixtral-8x7b", "h100", 8, 2048, ep=8, capacity=1.25, load=1.5)
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.floats(1, 16))
+@settings(max_examples=20, deadline=None)
+def test_a_rank_has_no_more_tokens_than_all_of_them(ranks, load):
+    plan = Plan.of(1024, 8, dp=8, ep=ranks, load=load)
+    if 1 < ranks < load:
+        with pytest.raises(InputError, match=f"all tokens are {ranks} times the mean"):
+            check(MODELS[2], plan)
+    else:
+        check(MODELS[2], plan)
+        assert plan.crowded <= ranks
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,8 @@ def test_experts_keep_what_their_products_read_as_those_read_it(tp, split, dtype
     tokens of split experts ahead of it (`explicit_expert_comm`), so it is whole on every rank. Sums weigh 16 bits.
     """
     shape = replace(SMALL, gated=gated, experts=Experts(8, 2, 1024))
-    plan = Plan(tp, 1024, tp=tp, expert_tp=tp if split else 1, sequence_parallel=True, dtype=dtype, load=load)
+    degrees = {"tp": tp, "ep": 2, "expert_tp": tp if split else 1}
+    plan = Plan(2 * tp, 1024, **degrees, sequence_parallel=True, dtype=dtype, load=load)
     rows, width = 2 * 1024 // (1 if split else tp), 1024 // plan.expert_tp
     read = 2 if dtype == "bf16" else 1
     busiest = load * rows * (read * (SMALL.hidden + width) + 2 * width * (1 + gated))
