@@ -14,7 +14,18 @@ from simcore.cost.systems import CLUSTERS, RUNS, Cluster, Host, Software, fabric
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problem, Problems, closest, wrong
 from simcore.model.effects import contradicting
-from simcore.model.plan import GRADIENT_BYTES, LINEAR, NAMES, OFFLOADED, SPLIT_BY, ZERO_LEVELS, Plan, check
+from simcore.model.plan import (
+    GRADIENT_BYTES,
+    LINEAR,
+    NAMES,
+    OFFLOADED,
+    OPTIONS,
+    SPLIT_BY,
+    ZERO_LEVELS,
+    Plan,
+    check,
+    check_sizes,
+)
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Model, Weights
 from simcore.model.steps import Module
@@ -61,7 +72,21 @@ def read_model(node: Node) -> Model:
     if isinstance(node.value, str):
         return node.meant(named_model)
     model: Model = _built(node, Model, {"name": "model"})
+    try:
+        check_sizes(model)
+    except InputError as error:
+        _tell(node, error)
     return model
+
+
+def _tell(node: Node, error: InputError) -> None:
+    """What is wrong with the sizes of a model, where its fields stand."""
+    named = {one.name: one.field for one in OPTIONS}
+    parts = [node, *(item for _, item in node.mapping() if isinstance(item.value, dict))]
+    entries = [entry for part in parts for entry in part.mapping()]
+    for one in error.problems:
+        said = (item for name, item in entries if name == named.get(one.field) and str(item.value) == one.found)
+        next(said, node).problem(one.message, found=one.found)
 
 
 def _built(node: Node, kind: Any, given: Mapping[str, object], *, also: tuple[str, ...] = ()) -> Any:

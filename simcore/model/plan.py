@@ -531,9 +531,6 @@ Rule = tuple[bool, str, str, object]
 def _refusals(model: Model, plan: Plan) -> Iterator[Rule]:
     rows = model.depth * (plan.global_batch // (max(plan.dp, 1) * plan.micro_batch))
     yield rows > MOST_ROWS, "global_batch", f"{rows:,} layers of micro-batches are too many", plan.global_batch
-    yield model.depth > MOST_LAYERS, "num_layers", f"at most {MOST_LAYERS:,} can be timed one by one", model.layers
-    uneven = f"{model.heads} attention heads do not share them evenly"
-    yield model.heads % model.key_heads > 0, "num_query_groups", uneven, model.key_heads
     parts = plan.outline.parts
     most = most_parts(model, parts)
     yield plan.pp > most, "pipeline_model_parallel", "more stages than layers and ends", plan.pp
@@ -542,8 +539,6 @@ def _refusals(model: Model, plan: Plan) -> Iterator[Rule]:
     tp = "must be 1 or the tensor parallel size"
     yield plan.expert_tp not in (1, plan.tp), "expert_tensor_parallel_size", tp, plan.expert_tp
     if model.experts:
-        count = model.experts.count
-        yield model.experts.top_k > count, "moe_router_topk", f"there are {count} experts", model.experts.top_k
         all_tokens = f"all tokens are {plan.ep} times the mean of the expert ranks"
         yield 1 < plan.ep < plan.load, "load", all_tokens, plan.load
     else:
@@ -554,13 +549,21 @@ def _refusals(model: Model, plan: Plan) -> Iterator[Rule]:
 
 
 def check_sizes(model: Model) -> None:
-    """Raise InputError, all problems at once, for a model of which something has no size, or too much."""
+    """Raise InputError, all problems at once, for a model of which something has no size, too much, or does not fit."""
     sizes, experts = [*_within(model=model, experts=model.experts, latent=model.latent)], model.experts
     if experts:
         sizes += (*_between("ffn_hidden_size", experts.ffn, 1), *_between("n_shared_expert", experts.shared_ffn, 0))
     _refuse(sizes)
     option, message = "qk_nope_dim" if model.latent else "hidden_size", "attention heads get no channel each"
-    _refuse([(model.head_dim < 1, option, f"{model.heads} {message}", model.hidden)])
+    _refuse(((model.head_dim < 1, option, f"{model.heads} {message}", model.hidden), *_unfit(model)))
+
+
+def _unfit(model: Model) -> Iterator[Rule]:
+    yield model.depth > MOST_LAYERS, "num_layers", f"at most {MOST_LAYERS:,} can be timed one by one", model.layers
+    uneven = f"{model.heads} attention heads do not share them evenly"
+    yield model.heads % model.key_heads > 0, "num_query_groups", uneven, model.key_heads
+    if experts := model.experts:
+        yield experts.top_k > experts.count, "moe_router_topk", f"there are {experts.count} experts", experts.top_k
 
 
 def _plan_sizes(plan: Plan) -> Iterator[Rule]:

@@ -1,12 +1,20 @@
-"""Clusters that a file describes."""
+"""Clusters and models that a file describes."""
+
+import json
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import simcore
 from simcore.cost.systems import RUNS, SOFTWARE
-from simcore.cost.words import cluster_of, under
-from simcore.errors import InputError
+from simcore.cost.words import cluster_of, model_of, read_model, under
+from simcore.documents import parse
+from simcore.errors import InputError, Problems
 from simcore.model.shape import Model
 from simcore.system.collectives.nccl import FABRICS
 
@@ -127,3 +135,27 @@ def test_words_from_python_mean_what_a_plan_holds(given, meant):
 def test_words_from_python_that_mean_nothing_are_refused(given):
     with pytest.raises(InputError, match=f"--{next(iter(given))}"):
         simcore.predict("llama-3-8b", "h100", **{"accelerators": 8, "seq": 8192, **given})
+
+
+FIELDS = {"layers": 4, "hidden": 512, "heads": 8, "ffn": 2048, "vocab": 1000}
+UNFIT = {"layers": 9000, "hidden": 4, "kv_heads": 3, "vocab": 10**12, "experts": {"count": 4, "top_k": 5, "ffn": 64}}
+
+
+@given(st.sets(st.sampled_from(sorted(UNFIT)), min_size=1))
+def test_a_model_in_a_file_that_does_not_fit_is_told_so_at_its_fields(names):
+    fields = FIELDS | {name: UNFIT[name] for name in names}
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "model.yaml")
+        path.write_text(json.dumps(fields, indent=0))
+        lines = [line.strip('"').partition('"')[0] for line in path.read_text().splitlines()]
+        with pytest.raises(InputError) as caught:
+            model_of(path)
+    told = {lines[one.location.line - 1] for one in caught.value.problems if one.location.file == str(path)}
+    assert told
+    assert told <= {"top_k" if name == "experts" else name for name in names}
+
+
+def test_the_model_that_the_page_on_searches_describes_is_one():
+    (fields,) = re.findall(r"`(\{layers: .*?\})`", Path("docs/search.md").read_text(encoding="utf-8"))
+    with Problems() as problems:
+        assert read_model(parse(fields, "search.md", problems)).layers == 96
