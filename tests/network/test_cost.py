@@ -205,6 +205,15 @@ def test_the_table_of_astra_sim_knows_our_words_for_levels():
     assert known["server"] is known["cluster"] is known["Node"]
 
 
+@given(st.permutations(['"a": {"switch": {"usd_per_gbyte_per_s": 1}}', '"b": {}', '"c": "a"', '"d": "b"']))
+def test_a_level_has_its_second_name_wherever_that_stands(entries):
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "p.yaml")
+        path.write_text(f"default: [a]\nlevels: {{{', '.join(entries)}}}\n")
+        levels = read_prices(str(path)).levels
+    assert (levels["c"], levels["d"]) == (levels["a"], levels["b"])
+
+
 def test_a_level_without_prices_is_refused(tmp_path, capsys):
     (tmp_path / "net.yaml").write_text(
         "topology: [Ring]\nnpus_count: [8]\nbandwidth: [50]\nlatency: [500]\nlevels: [moon]\n"

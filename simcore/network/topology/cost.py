@@ -277,7 +277,7 @@ def read_prices(name: str) -> Prices:
         gigabyte = GIGABYTE[str(root["gigabyte"].choice(list(GIGABYTE)) or "decimal")] if "gigabyte" in root else 1e9
         entries = root["levels"].mapping() if "levels" in root else ()
         levels: dict[str, Level] = {}
-        for key, node in entries:
+        for key, node in sorted(entries, key=lambda entry: isinstance(entry[1].value, str)):
             if isinstance(node.value, str):  # another name of a level
                 levels[key] = levels.get(str(node.choice(list(levels))), Level(key))
                 continue
