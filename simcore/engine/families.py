@@ -13,12 +13,11 @@ from math import gcd
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcore.engine.classes import Ints
 from simcore.network.topology.model import Topology
 from simcore.system.groups import LogicalDim, cut, first_apart
-from simcore.workload.model import NODE_COLUMNS, Graph, GraphSet, NodeKind
+from simcore.workload.model import NODE_COLUMNS, Graph, GraphSet
 
 _TOLD = ("dep_offsets", "deps", *(column for column in NODE_COLUMNS if column not in {"node_id", "group", "peer"}))
 
@@ -93,7 +92,7 @@ def stage_width(graphs: GraphSet) -> int:
     first_of, width = _first_of(graphs), len(graphs.graph_of_rank)
     used = np.bincount(graphs.graph_of_rank, minlength=len(graphs.graphs))
     for graph, first, ranks in zip(graphs.graphs, first_of, used.tolist(), strict=True):
-        apart = np.unique(graph.peer[_messages(graph)] - first)
+        apart = np.unique(graph.peer[graph.messages] - first)
         width = gcd(width, *apart.tolist()) if ranks == 1 or not len(apart) else 1
     return width
 
@@ -117,16 +116,12 @@ def _first_of(graphs: GraphSet) -> list[int]:
     return [found.get(number, 0) for number in range(len(graphs.graphs))]
 
 
-def _messages(graph: Graph) -> NDArray[np.bool_]:
-    return np.isin(graph.kind, [NodeKind.SEND, NodeKind.RECV])
-
-
 def _told(graph: Graph, rank: int, families: Mapping[str, Family]) -> bytes:
     """What is equal for graphs that say the same, each of its rank."""
     names = [families[name].name if name in families else name for name in graph.group_names]
     groups = [names[number] for number in graph.group.tolist()]
     content = hashlib.blake2b(repr((graph.policy, graph.names, groups)).encode())
-    content.update((graph.peer - np.where(_messages(graph), rank, 0)).tobytes())
+    content.update((graph.peer - np.where(graph.messages, rank, 0)).tobytes())
     for column in _TOLD:
         content.update(getattr(graph, column).tobytes())
     content.update(b"" if graph.chakra_ns is None else graph.chakra_ns.tobytes())

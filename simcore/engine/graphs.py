@@ -55,13 +55,14 @@ class GraphCase:
         most_bytes = _most_bytes(graphs, setup.topology)
         if setup.profile.gang:
             graphs = replace(graphs, graphs=tuple(_in_groups(graph, setup.topology) for graph in graphs.graphs))
-        used = {KINDS[code] for graph in graphs.graphs for code in np.unique(graph.collective).tolist() if code >= 0}
+        self._sent = {pair for graph in graphs.graphs for pair in _sent_in(graph)}
+        used = {kind for kind, _ in self._sent}
         lanes = {kind: lanes for kind, lanes in setup.lanes.items() if kind in used}
         shares_memory = memory is not None and memory.npus_per_node != 0
         self._graphs, self._memory = graphs, memory
         self._most_bytes = most_bytes if setup.profile.gang else {}  # others need not agree on chunks
         self._width, families = stage_width(graphs), families_of(graphs, setup.topology)
-        fits = _fits(graphs, setup, lanes, families, self._width)
+        fits = self._fits(setup, lanes, families)
         self._families = families if fits else {}
         staged = self._width == setup.topology.npus or (fits and self._width > 1)
         apart = not staged or (not self._families and bool(_parts(graphs, setup.topology.npus)))
@@ -81,13 +82,28 @@ class GraphCase:
         Those of a dimension are only where some collective is not of a family.
         """
         setup, lanes = self.setup, {}
-        sent = {pair for graph in self._graphs.graphs for pair in _sent_in(graph)}
         for kind, own in setup.lanes.items():
-            families = {self._families.get(name) for other, name in sent if other == kind}
+            families = {self._families.get(name) for other, name in self._sent if other == kind}
             dims = [family.dim for family in sorted(filter(None, families))]
             rows = (_lane(setup, kind, dim, row=setup.profile.gang) for dim in dims)
             lanes[kind] = (*(own if None in families else ()), *rows)
         return replace(setup, dims=rows_in(setup.dims, self._families.values(), self._width), lanes=lanes)
+
+    def _fits(
+        self, setup: Setup, lanes: Mapping[CollectiveKind, Sequence[Lane]], families: Mapping[str, Family]
+    ) -> bool:
+        """Whether one of a family's groups may stand for the others, and a place of a stage for those of its width.
+
+        All families lie in dimensions in which all kinds of collectives have queues. Where all NPUs of a group begin
+        together it makes no difference which group it is, else only where all of its NPUs do the same.
+        """
+        dims = [dim for _, dim in families.values()]
+        queued = all(dim.index < len(own) for dim in dims for own in lanes.values())
+        if not (queued and rows_in(setup.dims, families.values(), self._width)):
+            return False
+        if any(name not in families for _, name in self._sent):
+            dims.append(LogicalDim(0, setup.topology.npus, 1))
+        return setup.profile.gang or even(programs_of(self._graphs, families, self._width), dims)
 
     def programs(self) -> NDArray[np.int64] | None:
         """Which graph every NPU runs; None where nobody can stand for another.
@@ -257,24 +273,6 @@ def _in_turn(graphs: GraphSet) -> list[str]:
     return sorted(first, key=lambda name: (graphs.groups.get(name, ()), first[name]))
 
 
-def _fits(
-    graphs: GraphSet, setup: Setup, lanes: Mapping[CollectiveKind, Sequence[Lane]], families: Mapping[str, Family],
-    width: int,
-) -> bool:  # fmt: skip
-    """Whether one of a family's groups may stand for the others, and a place of a stage of that `width` for others.
-
-    All families lie in dimensions in which all kinds of collectives have queues. Where all NPUs of a group begin
-    together it makes no difference which group it is, else only where all of its NPUs do the same.
-    """
-    dims = [dim for _, dim in families.values()]
-    queued = all(dim.index < len(own) for dim in dims for own in lanes.values())
-    if not (queued and rows_in(setup.dims, families.values(), width)):
-        return False
-    if any(name not in families for graph in graphs.graphs for _, name in _sent_in(graph)):
-        dims.append(LogicalDim(0, setup.topology.npus, 1))
-    return setup.profile.gang or even(programs_of(graphs, families, width), dims)
-
-
 def _program(
     setup: Setup, graphs: GraphSet, members: Mapping[str, _Group], events: EventBuffer, customs: Customs,
     number: int, factor: float, most: bytes,
@@ -314,7 +312,7 @@ def _policy(graph: Graph, setup: Setup) -> str:
 def _scaled(graph: Graph, setup: Setup) -> Graph:
     """With the sizes of messages times the factor, where a profile applies it; collectives have theirs when asked."""
     factor = setup.settings.comm_scale
-    messages = np.flatnonzero(np.isin(graph.kind, [NodeKind.SEND, NodeKind.RECV]))
+    messages = np.flatnonzero(graph.messages)
     if factor == 1.0 or not len(messages) or not setup.profile.graph.scales:
         return graph
     sizes = graph.size_bytes.astype(np.int64)

@@ -129,7 +129,7 @@ class LoopCase:
         if isinstance(transport, Apart):  # which knows it
             return None
         precedence = Precedence(topology.npus, transport.plans, setup.profile.delay(topology))
-        return InTurn(precedence, gate.either_way)
+        return InTurn(precedence, gate.either_way, gate.crowded)
 
     def stuck(self) -> list[str]:
         """Who did not finish, and what it waits for."""

@@ -269,6 +269,12 @@ class Graph:
     def __len__(self) -> int:
         return len(self.node_id)
 
+    @property
+    def messages(self) -> NDArray[np.bool_]:
+        """Which nodes send or receive."""
+        found: NDArray[np.bool_] = (self.kind == NodeKind.SEND) | (self.kind == NodeKind.RECV)
+        return found
+
     @classmethod
     def of(cls, *nodes: Mapping[str, object], group_names: tuple[str, ...] = ("",)) -> Graph:
         """Nodes that wait for nothing, each from its `name` and what is not usual in its columns."""

@@ -11,7 +11,6 @@ from copy import copy
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
-from typing import cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -134,8 +133,7 @@ class Scheduler:
             if not last and self.in_turn.waits(stream, self.env.now):
                 after(self.env, 0, partial(self.through, stream, last=True))
                 return
-            crowded = cast("LocalGate", self._gate).crowded(self.npu_class, stream)
-            self._order = self.in_turn.leave(self._playing.pop(stream), crowded, self.env.now)
+            self._order = self.in_turn.leave(self._playing.pop(stream), stream, self.env.now)
             stream.end_ns = -1
         now_ns, dataset = int(self.env.now), stream.dataset
         self.events.append(self.chunk(dataset.request, stream.phase, stream.begin_ns, now_ns, dataset.iteration))
@@ -273,10 +271,10 @@ class LocalGate:
         while stream := queue.next():
             self._begin({npu_class: stream})
 
-    def crowded(self, npu_class: int, stream: Stream) -> frozenset[int]:
+    def crowded(self, stream: Stream) -> frozenset[int]:
         """The queues that a chunk comes to when it leaves, or where it makes room for one that waits, or for any."""
         left, come = stream.phase.queue, (phase.queue for phase in stream.phases[stream.at + 1 : stream.at + 2])
-        queue = self._queues[npu_class, left]
+        queue = self._queues[stream.dataset.owner.npu_class, left]
         alike = queue.running == len(queue.streams) and self._insertion is by_priority
         return frozenset(come if alike else (left, *come))
 

@@ -18,10 +18,16 @@ class InTurn:
     """Keeps what `Precedence` is to be told until somebody asks for an order of NPUs.
 
     Which of the chunks that end together goes on first is nearly always seen from their last steps, or the answer is
-    the same `either_way`. Where only `Apart` tells what follows, it stops the run with `MeetingError`.
+    the same `either_way`. What has come to `crowded` queues before a chunk leaves counts. Where only `Apart` tells what
+    follows, it stops the run with `MeetingError`.
     """
 
-    def __init__(self, precedence: Precedence, either_way: Callable[[Stream, Stream], bool]):
+    def __init__(
+        self,
+        precedence: Precedence,
+        either_way: Callable[[Stream, Stream], bool],
+        crowded: Callable[[Stream], frozenset[int]],
+    ):
         self._precedence, self._way, self._either_way = precedence, cache(precedence.way), either_way
         self._meets = cache(precedence.meets)
         # Many notes hold the same methods, so each of these is one object.
@@ -29,7 +35,7 @@ class InTurn:
         self._over, self._told = self._left, self._play
         self._noted = deque[tuple[Turns, Callable[..., IntArray | None], Turns, tuple[object, ...]]]()
         self._asked_ns: dict[float, float] = {}  # when NPUs asked for what they do at a time
-        self._left_ns, self._crowded = -1.0, frozenset[int]()
+        self._left_ns, self._queues, self._crowded = -1.0, frozenset[int](), crowded
 
     def now(self, time_ns: float, order: Turns) -> Turns:
         """The order of NPUs in what they do at a time, that of `order` if nothing is known of it."""
@@ -63,12 +69,12 @@ class InTurn:
 
     def issue(self, chunks: Chunks, now_ns: float) -> None:
         """NPUs issue chunks: those that do so before others leave a phase in that nanosecond may not go on alike."""
-        if self._left_ns == now_ns and not self._crowded.isdisjoint(phases[0].queue for phases in chunks):
+        if self._left_ns == now_ns and not self._queues.isdisjoint(phases[0].queue for phases in chunks):
             raise MeetingError
 
-    def leave(self, name: Hashable, crowded: frozenset[int], now_ns: float) -> Turns:
-        """The order in which NPUs leave a phase that is over, and the queues where it counts what has come before."""
-        self._crowded = crowded | self._crowded if self._left_ns == now_ns else crowded
+    def leave(self, name: Hashable, stream: Stream, now_ns: float) -> Turns:
+        """The order in which NPUs leave a phase that is over."""
+        self._queues = self._crowded(stream).union(self._queues if self._left_ns == now_ns else ())
         self._left_ns = now_ns
         return self._note(self._over, BY_ID, name)
 
