@@ -122,7 +122,7 @@ def _played(case: LoopCase | GraphCase) -> Timeline:
 
 def _folded(played: Timeline) -> Timeline:
     """As told of NPUs that were played one by one, where those that did the same are one class."""
-    events, kinds = played.events, played.events.kinds(len(played.ranks))
+    events, kinds = played.events, played.events.kinds(played.finish_ns)
     firsts = np.unique(kinds, return_index=True)[1]
     events = events.where(np.isin(events.npu_class, firsts))
     return replace(

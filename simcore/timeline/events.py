@@ -133,13 +133,14 @@ class EventTable:
         columns = (getattr(self, column)[rows] for column in COLUMNS)
         return replace(EventTable(self.names, *columns), messages=_renumbered(self.messages, rows, len(self)))
 
-    def kinds(self, classes: int) -> NDArray[np.int64]:
-        """A number for what every class does, equal where it is the same."""
+    def kinds(self, finish_ns: Sequence[int]) -> NDArray[np.int64]:
+        """A number for what every class does, equal where it is the same, until the same time."""
         columns = np.stack([getattr(self, column) for column in COLUMNS])
         ordered = columns[:, np.lexsort(columns[::-1])]
-        own = np.split(ordered[1:], np.searchsorted(ordered[0], np.arange(1, classes)), axis=1)
-        known = dict[bytes, int]()
-        return np.array([known.setdefault(rows.tobytes(), len(known)) for rows in own])
+        own = np.split(ordered[1:], np.searchsorted(ordered[0], np.arange(1, len(finish_ns))), axis=1)
+        known = dict[tuple[bytes, int], int]()
+        does = ((rows.tobytes(), end_ns) for rows, end_ns in zip(own, finish_ns, strict=True))
+        return np.array([known.setdefault(each, len(known)) for each in does])
 
     def rows(self, *columns: str, of: NDArray[np.int64] | slice = slice(None)) -> Iterator[tuple[int, ...]]:
         """What these columns hold, event by event, of those events."""
