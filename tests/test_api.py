@@ -20,6 +20,7 @@ from simcore.workload.chakra import writer
 from simcore.workload.model import Layer, NodeKind, Phase, Workload
 
 REMOTE = '{"memory-type": "MEMORY_POOL", "remote-mem-latency": 1000, "remote-mem-bw": 2}'
+SQUARE = Topology((Dimension("Ring", 4, 5e10, 500.0), Dimension("Ring", 2, 5e10, 500.0)))
 MICRO = "MICRO\n1\nall -1 0 NONE 0 0 NONE 0 0 ALLREDUCE 4096 0\n"
 
 
@@ -176,6 +177,42 @@ def test_a_header_of_another_machine_is_told(tmp_path):
     header = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 1 ga: 1 all_gpus: 9216 "
     path.write_text(f"{header}checkpoints: 0 checkpoint_initiates: 0\n1\none -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 64 0\n")
     assert "9,216 GPUs and the topology 8 NPUs" in " ".join(run(path, "ring8").warnings)
+
+
+@pytest.mark.parametrize("profile", ["native", "astra-sim-1.0"])
+@pytest.mark.parametrize(
+    ("header", "algorithms", "told"),
+    [
+        ("DATA", "ring", "1"),
+        ("HYBRID_TRANSFORMER model_parallel_NPU_group: 4", "ring", "1"),
+        ("HYBRID_TRANSFORMER model_parallel_NPU_group: 2", "ring", "1"),
+        ("HYBRID_MODEL_DATA", "ring", ""),
+        ("DATA", "ring_ring", ""),
+        ("DATA", "oneRing", ""),
+    ],
+)
+def test_dimensions_without_an_algorithm_are_told_where_something_would_be_sent(
+    tmp_path, header, algorithms, told, profile
+):
+    (tmp_path / "w.txt").write_text(f"{header}\n1\none -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 65536 1\n")
+    (tmp_path / "s.txt").write_text(f"all-reduce-implementation: {algorithms}\nall-gather-implementation: ring\n")
+    said = run(str(tmp_path / "w.txt"), SQUARE, str(tmp_path / "s.txt"), profile=profile).warnings
+    words = "all-reduce-implementation names no algorithm for dimension {}: nothing of that kind is sent there"
+    assert [text for text in said if "algorithm" in text] == [words.format(told)] * bool(told)
+
+
+@pytest.mark.parametrize("profile", ["native", "astra-sim-2"])
+@pytest.mark.parametrize(("asked", "told"), [({}, True), ({"involved_dim": [True, False]}, False)])
+def test_so_they_are_of_traces_but_for_those_of_some_npus(tmp_path, asked, told, profile):
+    attributes = {"is_cpu_op": False, "comm_type": 0, "comm_size": 1 << 16, **asked}
+    content = writer.encode(writer.metadata(), [writer.node(0, "a", NodeKind.COLLECTIVE, attributes=attributes)])
+    (tmp_path / "w.et").write_bytes(content)
+    nodes = graph(8)
+    nodes.collective("all_reduce", 1 << 16, on=range(4))
+    (tmp_path / "s.txt").write_text("all-reduce-implementation: ring\n")
+    for workload, warned in ((str(tmp_path / "w.et"), told), (nodes, False)):
+        said = run(workload, SQUARE, str(tmp_path / "s.txt"), profile=profile).warnings
+        assert any("names no algorithm for dimension 1" in text for text in said) == warned
 
 
 def test_a_network_is_varied_without_a_file():

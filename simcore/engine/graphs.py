@@ -6,7 +6,7 @@ Nodes that a profile cannot run are refused. Collectives may be traces themselve
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from math import inf
@@ -155,7 +155,12 @@ class GraphCase:
 
     def told(self, played: Timeline) -> Timeline:
         """The timeline: a graph has neither layers nor iterations."""
-        return played
+        whole = {name for name, group in self._groups.items() if not group.dim}
+        spans = dict.fromkeys(span for graph in self._graphs.graphs for span in _spans_in(graph, whole))
+        every = range(0 if self.setup.system.replay_only else len(self.setup.topology.dims))
+        asked = [(KINDS[kind], [at for at in every if mask >> at & 1]) for kind, mask in spans]
+        sent = ((kind, dims) for kind, dims in asked if kind in self.setup.lanes)  # others take recorded times
+        return replace(played, notes=(*played.notes, *self.setup.unnamed(sent)))
 
 
 def _in_groups(graph: Graph, topology: Topology) -> Graph:
@@ -179,6 +184,13 @@ def _sent_in(graph: Graph) -> set[tuple[CollectiveKind, str]]:
     rows = np.flatnonzero(graph.collective >= 0)
     pairs = np.unique([graph.collective[rows], graph.group[rows]], axis=1).T.tolist()
     return {(KINDS[kind], graph.group_names[group]) for kind, group in pairs}
+
+
+def _spans_in(graph: Graph, whole: Collection[str]) -> Iterator[tuple[int, ...]]:
+    """Number of a kind of collectives and mask of dimensions of those that go to all NPUs along these."""
+    everywhere = np.array([name in whole for name in graph.group_names])
+    rows = np.flatnonzero((graph.collective >= 0) & everywhere[graph.group])
+    return map(tuple, np.unique([graph.collective[rows], graph.dims[rows]], axis=1).T.tolist())
 
 
 def _most_bytes(graphs: GraphSet, topology: Topology) -> dict[int, bytes]:

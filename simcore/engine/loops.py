@@ -148,8 +148,14 @@ class LoopCase:
             layers=tuple(layer.name for layer in layers),
             asked=[{name: (each.collective, each.size_bytes) for name, each in own} for own in phases],
             pipeline=self._pipeline_run(pipeline) if pipeline else None,
-            notes=(*played.notes, *(pipeline.warnings if pipeline else ())),
+            notes=(*played.notes, *self.setup.unnamed(self._spans()), *(pipeline.warnings if pipeline else ())),
         )
+
+    def _spans(self) -> Iterator[tuple[CollectiveKind, frozenset[int]]]:
+        """What kinds of collectives send something, and which dimensions they span."""
+        for _, _, phase, kind, group in self._columns:
+            if phase.size_bytes:
+                yield kind, self.setup.groups[group]
 
     def _pipeline_run(self, pipeline: Pipeline) -> PipelineRun:
         """What the report says about the pipeline."""

@@ -5,7 +5,8 @@ The header's groups cut the dimensions, the columns name the parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec import structs
@@ -57,6 +58,17 @@ class Setup:
         """The lanes of a collective in a group; dimensions of one NPU are left out."""
         positions = self.groups[group]
         return joined(lane for lane in self.lanes[kind] if lane.position in positions and lane.dim.size > 1)
+
+    def unnamed(self, spans: Iterable[tuple[CollectiveKind, Collection[int]]]) -> Iterator[str]:
+        """Which dimensions that collectives span they leave out, as their list names no algorithm there, in words."""
+        left = defaultdict[CollectiveKind, set[int]](set)
+        for kind, positions in spans:
+            lanes = {lane.position: lane for lane in self.lanes[kind]}
+            if kind not in self.system.custom and not any(lane.algorithm.whole_machine for lane in lanes.values()):
+                left[kind] |= {self.dims[at].index for at in positions if at not in lanes and self.dims[at].size > 1}
+        for kind in (kind for kind in left if left[kind]):
+            key, dims = f"{kind.replace('_', '-')}-implementation", ", ".join(map(str, sorted(left[kind])))
+            yield f"{key} names no algorithm for dimension {dims}: nothing of that kind is sent there"
 
 
 def prepare(
