@@ -174,6 +174,27 @@ def test_what_files_between_the_two_generations_leave_out_is_understood(tmp_path
 EARLY = {
     "kinds by dimension": ({"topologies-per-dim": ["Ring", "AllToAll"]}, '["Ring", "FullyConnected"]', "[2, 1]"),
     "one kind for all": ({"topologies-per-dim": None, "topology-name": "Torus2D"}, '["Ring", "Ring"]', "[2, 2]"),
+    "kinds in the name": (
+        {"topologies-per-dim": None, "topology-name": "Ring_AllToAll"},
+        '["Ring", "FullyConnected"]',
+        "[2, 1]",
+    ),
+    "packages": (
+        {"topologies-per-dim": None, "topology-name": "Ring_AllToAll", "units-count": None, "packages-counts": [2, 4]},
+        '["Ring", "FullyConnected"]',
+        "[2, 3]",
+    ),
+    "as many in each": (
+        {
+            "topologies-per-dim": None,
+            "topology-name": "torus",
+            "units-count": None,
+            "dims-count": 2,
+            "nodes-per-dim": 9,
+        },
+        '["Ring", "Ring"]',
+        "[2, 2]",
+    ),
 }
 
 
@@ -183,6 +204,17 @@ def test_a_file_from_before_links_were_counted_is_refused_with_the_lists_that_it
     file = {key: value for key, value in (HIERARCHICAL | {"links-count": None} | changes).items() if value}
     said = refusal(tmp_path, json.dumps(file), "net.json")
     assert f'"topologies-per-dim": {kinds}, "links-count": {counts}' in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "npus", "links", "told"),
+    [("Ring", 2, 1, "1 of the Ring's 2"), ("FullyConnected", 8, 6, "6 of the FullyConnected's 7"), ("Ring", 8, 3, "")],
+)
+def test_fewer_links_than_neighbours_are_told(tmp_path, kind, npus, links, told):
+    file = HIERARCHICAL | {"topologies-per-dim": ["Switch", kind], "units-count": [4, npus], "links-count": [1, links]}
+    assert [
+        told in text and "dimension 1" in text for text in load(write(tmp_path, json.dumps(file), "net.json")).notes()
+    ] == ([True] * bool(told))
 
 
 REFUSALS = {

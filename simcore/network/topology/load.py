@@ -47,7 +47,8 @@ DETAILS: Columns = {
 }
 LEVELS = {"T": "Tile", "N": "Node", "P": "Pod"}  # short for ASTRA-sim 1.0's levels
 HIERARCHICAL_KINDS = ["Ring", "FullyConnected", "Switch"]
-EARLY_KINDS = {"AllToAll": "FullyConnected", "Torus2D": "Ring", "Torus3D": "Ring"}  # as early files call them
+# As early files call them, in capitals or not.
+EARLY_KINDS = {"alltoall": "FullyConnected", "torus": "Ring", "torus2d": "Ring", "torus3d": "Ring", "switch": "Switch"}
 # The keys of ASTRA-sim 1.0.
 HIERARCHICAL: Columns = {
     "topologies-per-dim": ("kind", lambda item: item.choice(HIERARCHICAL_KINDS) or "Ring", None),
@@ -386,14 +387,22 @@ def _hierarchical(root: Node) -> Topology:
     return Topology(_some(root, dims))
 
 
+def _early_sizes(root: Node) -> list[Node]:
+    """How many NPUs each dimension has, under the names that this had."""
+    if "nodes-per-dim" in root and "dims-count" in root:
+        return [root["nodes-per-dim"]] * root["dims-count"].integer(1)
+    return root.listed("units-count") or root.listed("packages-counts")
+
+
 def _refuse_early(root: Node) -> None:
     """InputError for a file from before links were counted, with the lists that it lacks: nobody says what it meant."""
-    sizes = [item.value for item in root.listed("units-count") if isinstance(item.value, int)]
+    sizes = [item.value for item in _early_sizes(root) if isinstance(item.value, int)]
     if "links-count" in root or not sizes:
         return
-    named = [item.text() for item in root.listed("topologies-per-dim")] or [_text(root, "topology-name")] * len(sizes)
-    kinds = [EARLY_KINDS.get(kind, kind) for kind in named]
+    named = [item.text() for item in root.listed("topologies-per-dim")] or _text(root, "topology-name").split("_")
+    kinds = [EARLY_KINDS.get(kind.lower(), kind) for kind in named * (len(sizes) if len(named) == 1 else 1)]
     counts = [{"Ring": 2, "FullyConnected": size - 1}.get(kind, 1) for kind, size in zip(kinds, sizes, strict=False)]
-    hint = f'later files write "topologies-per-dim": {json.dumps(kinds)}, "links-count": {counts}'
+    units = "" if "units-count" in root else f'"units-count": {sizes}, '
+    hint = f'later files write {units}"topologies-per-dim": {json.dumps(kinds)}, "links-count": {counts}'
     wanted, found = "links-count: links of an NPU in each dimension", "a network file of an early ASTRA-sim 1.0"
     raise InputError.at(root.location, "the key 'links-count' is missing", expected=wanted, found=found, hint=hint)

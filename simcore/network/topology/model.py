@@ -13,6 +13,7 @@ from simcore.network.topology.ports import PLAIN, Ports
 from simcore.noise import QUIET, Noise
 from simcore.units import parse_bytes_per_s, parse_ns
 
+FEW_LINKS = "dimension {}: an NPU has {} of the {}'s {} links; it has them all here, and no bandwidth in ASTRA-sim 1.0"
 CIRCUITS = "circuits are changed all at once, when nothing is under way on those in place"
 
 
@@ -69,10 +70,14 @@ class Dimension:
             raise wrong("latency_ns", "a number of at least 0", latency_ns)
 
     @property
+    def ends(self) -> int:
+        """Who shares `links`: one neighbour or, of links of an NPU, all of this dimension."""
+        return {"Ring": 2, "FullyConnected": max(self.npus - 1, 1)}.get(self.kind, 1) if self.links_per_npu else 1
+
+    @property
     def parallel_links(self) -> int:
         """Links to one neighbour, at least one."""
-        neighbours = {"Ring": 2, "FullyConnected": self.npus - 1}.get(self.kind, 1) if self.links_per_npu else 1
-        return max(self.links // max(neighbours, 1), 1)
+        return max(self.links // self.ends, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +212,8 @@ class Topology:
     def notes(self) -> list[str]:
         """What is an approximation of it."""
         said = [self.graph.note] if self.graph and self.graph.note else []
+        short = ((at, dim) for at, dim in enumerate(self.dims) if dim.npus > 1 and dim.links < dim.ends)
+        said += [FEW_LINKS.format(at, dim.links, dim.kind, dim.ends) for at, dim in short]
         return [*said, CIRCUITS] if self.circuits else said
 
     def __repr__(self) -> str:
