@@ -121,9 +121,10 @@ def _usage(error: click.ClickException, words: Sequence[str]) -> InputError:
     hint = f"try '{where} --help'"
     if isinstance(error, click.NoSuchOption):
         params = context.command.params if context else ()
-        here = option_here(error.option_name, [name for one in params for name in one.opts])
+        name = _typed_name(error.option_name, words)
+        here = option_here(name, [name for one in params for name in one.opts])
         near = f"{here}, as it is called here" if here else " or ".join(error.possibilities or ())
-        return InputError.at(error.option_name, "there is no such option", expected=near, hint=hint)
+        return InputError.at(name, "there is no such option", expected=near, hint=hint)
     if isinstance(error, click.MissingParameter) and context:
         typed = {word.partition("=")[0].replace("_", "-") for word in words}
         needed = [one for one in context.command.params if one.required]
@@ -138,6 +139,11 @@ def _usage(error: click.ClickException, words: Sequence[str]) -> InputError:
     message, _, extra = error.format_message().partition(" (")
     expected = " ".join([where, *context.command.collect_usage_pieces(context)]) if context else ""
     return InputError.at(where, message, expected=expected, found=extra.rstrip(")"), hint=hint)
+
+
+def _typed_name(name: str, words: Sequence[str]) -> str:
+    """An unknown option as it was typed: of `-nv`, as SimAI has options, click says `-n`."""
+    return next((word.partition("=")[0] for word in words if word.startswith(name) and name[1:2] != "-"), name)
 
 
 def _missing(one: click.Parameter, context: click.Context, hint: str) -> Problem:

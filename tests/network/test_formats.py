@@ -560,8 +560,16 @@ def test_a_timeline_is_no_workload_and_the_message_says_what_it_is(tmp_path, cap
         assert capsys.readouterr().err.splitlines()[0].endswith("this is a profiler's timeline (Chrome trace)")
 
 
-def test_an_option_of_another_simulator_is_named_as_it_is_called_here(capsys):
-    assert main(["run", "--workload", "dlrm", "-g", "16"]) == 2
-    assert "--gpus, as it is called here" in capsys.readouterr().err
-    assert main(["run", "--num-passes", "2"]) == 2
-    assert "--iterations, as it is called here" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("-g", "--gpus"), ("-g_p_s", "--gpus-per-server"), ("-nv", "--nvlink-bw"), ("-nic=48.5", "--nic-bw"),
+        ("-n_p_s", "--nics-per-server"), ("-busbw", "--busbw"), ("-n", "--topology"), ("-dp_o", "--dp-overlap"),
+        ("--ep-overlap-ratio", "--ep-overlap"), ("--num-passes", "--iterations"), ("--result", "-o"),
+    ],
+)  # fmt: skip
+def test_an_option_of_another_simulator_is_named_as_it_is_called_here(theirs, ours, capsys):
+    assert main(["run", "--workload", "dlrm", theirs, "2"]) == 2
+    said = capsys.readouterr().err
+    assert f"{theirs.partition('=')[0]}: error: there is no such option" in said
+    assert f"expected: {ours}, as it is called here" in said
