@@ -25,6 +25,12 @@ GIVEN = {
     "nemo.yaml": (b"name: gpt\ntrainer:\n  devices: 8\nmodel: {}\n", "a configuration of NeMo"),
     "megatron.yaml": (b"language_model:\n  num_layers: 24\n", "a configuration of Megatron-LM"),
     "ci.yaml": (b"ENV_VARS:\n  A: 1\nMODEL_ARGS:\n  --num-layers: 12\n", "options of Megatron-LM"),
+    "ranks.json": (b'{"version": "2.0", "rank_count": 1, "rank_list": [{"rank_id": 0}]}', "a rank table"),
+    "pool.json": (b'{"memory-type": "MEMORY_POOL", "remote-mem-latency": 0}', "ASTRA-sim's remote memory"),
+    "busbw.yaml": (b"test\nTP:\nallreduce,: 300\n", "SimAI's bus bandwidths"),
+    "dims.json": (b'{"physical-dims": ["8", "8"]}', "the logical dimensions of a network for ns-3"),
+    "config.json": (b'{"packet": {"payload_size": 1000}, "congestion_control": {"cc_mode": 12}}', "settings for ns-3"),
+    "sent.csv": (b"comm_type,comm_group,comm_group_size\nCommType.all_reduce,CommGroup.dp_group,8\n", "AICB's list"),
     "base.yml": (b"base_emb_dim: 2048\nici_fsdp_parallelism: -1\n", "a configuration of MaxText"),
 }
 READERS = {
@@ -39,13 +45,18 @@ READERS = {
     "replay {}": ("", set()),
     "compare {}": ("r.json", {"report.json", "events.npz"}),
     "run --workload dlrm --topology ring8 --system {}": ("", set()),
+    "run --workload dlrm --profile simai-busbw --busbw {}": ("", {"busbw.yaml"}),
+    "run --workload t.et --topology ring8 --comm-groups {}": ("", set()),
+    "run --workload t.et --topology ring8 --remote-memory {}": ("", {"pool.json"}),
     "trace info {}": ("", set()),
 }
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_file_of_another_kind_is_named_with_what_takes_it(reader, tmp_path, capsys):
+def test_a_file_of_another_kind_is_named_with_what_takes_it(reader, tmp_path, capsys, monkeypatch):
     more, own = READERS[reader]
+    monkeypatch.chdir(tmp_path)
+    assert main(["generate", "collective", "--kind", "all_reduce", "--bytes", "64", "-o", "t.et"]) == 0
     for name, (content, what) in GIVEN.items():
         if name in own:
             continue

@@ -19,6 +19,7 @@ from simcore import library
 from simcore.documents import read_text
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.options import factor
+from simcore.peers import refuse_foreign
 from simcore.workload.model import CollectiveKind, Group
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -198,17 +199,19 @@ def read_bus_bandwidths(path: str | Path) -> BusBandwidths:
     """Read a `-busbw` file: a first line that is skipped, then `SECTION:` and `key,: GiB/s | null`; # a comment."""
     values: dict[str, dict[str, float | None]] = {}
     section: dict[str, float | None] | None = None
+    text = read_text(path)
+    refuse_foreign(text, str(path), ("SimAI's bus bandwidths",))
     with Problems() as problems:
-        for number, line in enumerate(read_text(path).splitlines()[1:], 2):
-            key, _, text = (part.strip() for part in line.partition("#")[0].partition(":"))
+        for number, line in enumerate(text.splitlines()[1:], 2):
+            key, _, figure = (part.strip() for part in line.partition("#")[0].partition(":"))
             key = key.removesuffix(",").strip()
             place = Location(str(path), number, len(line) - len(line.lstrip()) + 1)
-            owner, known = (section, KEYS) if text else (values, SECTIONS)
+            owner, known = (section, KEYS) if figure else (values, SECTIONS)
             if key and (wrong := _misplaced(key, owner, known, partial(Problem, place, source=line))):
                 problems.add(wrong)
-            elif text and section is not None:
-                section[key] = _bandwidth(text, place, line, problems)
-            if key and not text:
+            elif figure and section is not None:
+                section[key] = _bandwidth(figure, place, line, problems)
+            if key and not figure:
                 section = values.setdefault(key, {})
     return BusBandwidths(str(path), values)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from simcore import documents, library
 from simcore.errors import InputError, Problems, closest
+from simcore.peers import refuse_foreign
 from simcore.workload.chakra.graph import Trace
 from simcore.workload.model import Graph, NodeKind
 
@@ -25,7 +26,9 @@ def read_groups(path: str, npus: int) -> Groups:
     """
     with Problems() as problems:
         found: Groups = {}
-        for name, node in documents.read(path, problems).mapping():
+        root = documents.read(path, problems)
+        refuse_foreign("\n".join(root.source), root.file, ("a file of groups of ranks",))
+        for name, node in root.mapping():
             if not (name.isascii() and name.isdecimal()) or int(name) < 1:
                 node.problem(f"'{name}' is no group id", "a whole number >= 1", repr(name), "0 means all NPUs")
             before = len(problems.found)
