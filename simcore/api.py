@@ -509,10 +509,11 @@ def _find_workload(name: str) -> Path:
 def _read_workload(path: Path, npus: int, asked: RunOptions) -> Source:
     if _has_rows(path):
         return _read_rows(path, cast("Dialect | None", asked.dialect), asked.npu)
-    from simcore.workload.chakra.groups import of_set
+    from simcore.workload.chakra.groups import of_set, unused
     from simcore.workload.chakra.reader import read_graphs
 
     graphs = read_graphs(str(path), npus, of_set(str(path), npus, asked.comm_groups))
+    graphs = replace(graphs, warnings=(*graphs.warnings, *unused(graphs, asked.comm_groups)))
     return graphs, sha256(*(graph.path for graph in graphs.graphs))
 
 

@@ -215,6 +215,29 @@ def test_so_they_are_of_traces_but_for_those_of_some_npus(tmp_path, asked, told,
         assert any("names no algorithm for dimension 1" in text for text in said) == warned
 
 
+def test_what_a_trace_has_no_use_for_is_told(tmp_path):
+    (tmp_path / "m.json").write_text('{"memory-type": "MEMORY_POOL", "remote-mem-latency": 0, "remote-mem-bw": 512}')
+    (tmp_path / "g.json").write_text('{"1": [0, 1]}')
+    (tmp_path / "s.json").write_text('{"trace-enabled": 1, "track-local-mem": 0, "boost-mode": 1}')
+    given = {"remote_memory": "m.json", "comm_groups": "g.json", "system": "s.json"}
+    options = {role: str(tmp_path / name) for role, name in given.items()}
+    attributes = {"is_cpu_op": False, "comm_type": 0, "comm_size": 1 << 16}
+    every = writer.node(0, "a", NodeKind.COLLECTIVE, attributes=attributes)
+    some = writer.node(0, "a", NodeKind.COLLECTIVE, attributes=attributes | {"pg_name": "1"})
+    load = writer.node(1, "b", NodeKind.MEM_LOAD, attributes={"is_cpu_op": False, "tensor_size": 64})
+
+    def told(*nodes):
+        for rank in range(2):
+            (tmp_path / f"w.{rank}.et").write_bytes(writer.encode(writer.metadata(), nodes))
+        machine = Topology((Dimension("Ring", 2, 5e10, 500.0),))
+        return [
+            text.split()[0] for text in run(str(tmp_path / "w"), machine, profile="astra-sim-2", **options).warnings
+        ]
+
+    assert told(every) == ["--comm-groups", "trace-enabled", "--remote-memory"]
+    assert told(some, load) == ["trace-enabled"]
+
+
 def test_a_network_is_varied_without_a_file():
     machine = load_topology("ring8")
     assert (

@@ -37,6 +37,7 @@ from simcore.units import format_ranks
 from simcore.workload.chakra.reader import read_graphs
 from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind, PhaseName
 
+IDLE_MEMORY = "--remote-memory changes nothing: the traces neither load from it nor store to it"
 SHOWN_STUCK = 10
 KINDS = list(CollectiveKind)
 _ALLOWED = (NodeKind.INVALID, NodeKind.METADATA, NodeKind.COMPUTE, NodeKind.SEND, NodeKind.RECV)
@@ -160,7 +161,9 @@ class GraphCase:
         every = range(0 if self.setup.system.replay_only else len(self.setup.topology.dims))
         asked = [(KINDS[kind], [at for at in every if mask >> at & 1]) for kind, mask in spans]
         sent = ((kind, dims) for kind, dims in asked if kind in self.setup.lanes)  # others take recorded times
-        return replace(played, notes=(*played.notes, *self.setup.unnamed(sent)))
+        stored = (np.isin(graph.kind, (NodeKind.MEM_LOAD, NodeKind.MEM_STORE)).any() for graph in self._graphs.graphs)
+        idle = (IDLE_MEMORY,) * bool(self._memory and not any(stored))
+        return replace(played, notes=(*played.notes, *self.setup.unnamed(sent), *idle))
 
 
 def _in_groups(graph: Graph, topology: Topology) -> Graph:

@@ -153,6 +153,7 @@ class Profile:
         for name in self.ignored:
             if getattr(system, name) != getattr(SystemConfig(), name):
                 yield f"profile {self.name} ignores {name.replace('_', '-')}, as its original does"
+        yield from (f"{key} writes no file here; --timeline shows every node" for key in system.logs)
 
     def unsaid(self, workload: Workload) -> Iterator[str]:
         """What a text in SimAI's dialect says and the profile's original does not read so, in words."""

@@ -41,11 +41,12 @@ _NUMBERED = re.compile(r"(.*?)([1-9]\d*)")
 class SystemConfig:
     """Settings under ASTRA-sim's meaning; times in ns, `local_memory_bytes_per_s` in bytes per second.
 
-    `implementations` gives one algorithm per dimension for each collective; a collective that is not there, or a
-    dimension past the list, is left to the profile. With a `fabric`, collectives are NCCL's on that system. `custom`
+    `implementations` gives one algorithm per dimension for each collective; a collective that is not there is left to
+    the profile, a dimension past the list is not used. With a `fabric`, collectives are NCCL's on that system. `custom`
     are prefixes of execution traces that are played in a collective's place, `custom_nodes` those of single nodes, by
     node id.
     `switch_latency_ns` and `switch_bytes_per_s` are those of reductions in a switch (0: as fast as the bytes come).
+    `logs` are keys that ask for files that nothing here writes.
     """
 
     scheduling_policy: str = "LIFO"
@@ -66,6 +67,7 @@ class SystemConfig:
     bus: BusCosts | None = None
     switch_latency_ns: int = 0
     switch_bytes_per_s: float = 0.0
+    logs: tuple[str, ...] = field(default=(), compare=False)
     locations: Mapping[str, Location] = field(default_factory=dict, compare=False)
 
     def refuse_native(self, profile: str) -> None:
@@ -133,6 +135,7 @@ def _number(factor: float) -> Parse:
     return lambda node: node.number(above=True) * factor
 
 
+_LOGS = ("trace-enabled", "track-local-mem")
 # Key of the file -> (field, how its node is read). Those without a field change no result here: checked and dropped.
 _FIELDS: dict[str, tuple[str, Parse]] = {
     "scheduling-policy": ("scheduling_policy", _choice("LIFO", "FIFO", "EXPLICIT")),
@@ -157,7 +160,7 @@ _FIELDS: dict[str, tuple[str, Parse]] = {
     "peak-perf": ("peak_flops", _number(1e12)),
     "replay-only": ("replay_only", Node.flag),
     "per-node-custom-implementation": ("custom_nodes", _node_prefixes),
-    **dict.fromkeys(("boost-mode", "seprate-log", "trace-enabled", "track-local-mem"), ("", Node.flag)),
+    **dict.fromkeys(("boost-mode", "seprate-log", *_LOGS), ("", Node.flag)),
     "local-mem-trace-filename": ("", Node.text),
 }  # fmt: skip
 # Keys of the shared memory bus -> (field of `BusCosts`, how its node is read); ASTRA-sim keeps G in single precision.
@@ -211,6 +214,7 @@ def _config(root: Node) -> SystemConfig:
         values["bus"] = BusCosts(**bus)  # type: ignore[arg-type]  # the table keeps each field's own type
     values["implementations"] = {_LISTS[key]: _algorithms(node, _LISTS[key]) for key, node in there if key in _LISTS}
     values["custom"] = {_CUSTOM[key]: _prefix(node) for key, node in there if key in _CUSTOM}
+    values["logs"] = tuple(key for key in _LOGS if key in root and root[key].value)
     locations = {key: node.location for key, node in there}
     if "collectives" in root or "nccl-fabric" in root:
         everywhere = (Algorithm(NCCL, location=locations.get("collectives")),)

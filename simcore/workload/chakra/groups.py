@@ -14,7 +14,7 @@ from simcore import documents, library
 from simcore.errors import InputError, Problems, closest
 from simcore.peers import refuse_foreign
 from simcore.workload.chakra.graph import Trace
-from simcore.workload.model import Graph, NodeKind
+from simcore.workload.model import Graph, GraphSet, NodeKind
 
 Groups = dict[str, tuple[int, ...]]
 
@@ -43,6 +43,13 @@ def read_groups(path: str, npus: int) -> Groups:
                 node.problem(f"group {name} has no ranks", "a list of ranks", "nothing")
             found[name] = tuple(ranks)
     return found
+
+
+def unused(graphs: GraphSet, named: str) -> Iterator[str]:
+    """That no collective is of a group of the file that is named."""
+    sent = (graph.group_names[at] for graph in graphs.graphs for at in np.unique(graph.group[graph.collective >= 0]))
+    if named and graphs.groups.keys().isdisjoint(sent):
+        yield "--comm-groups changes nothing: no collective is of one of its groups"
 
 
 def of_set(prefix: str, npus: int, named: str = "") -> Groups:
