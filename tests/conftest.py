@@ -7,24 +7,23 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # A loaded machine is no error (neither a deadline nor a check of how long drawing takes): speed is measured in
-# benchmarks/. The same tests give the same answer everywhere, with a
-# quarter of the examples that a property asks for; --hypothesis-profile=thorough takes random ones, five times as many.
-ALL_EXAMPLES, LEAST_EXAMPLES = 100, 8
+# benchmarks/. The same tests give the same answer everywhere, with a quarter of the examples that a property asks for
+# (100 unless it says); --hypothesis-profile=thorough takes random ones, five times as many.
+LEAST_EXAMPLES = 8
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("simcore", UNTIMED, derandomize=True, database=None, max_examples=ALL_EXAMPLES // 4)
-settings.register_profile("thorough", UNTIMED, max_examples=5 * ALL_EXAMPLES)
+settings.register_profile("simcore", UNTIMED, derandomize=True, database=None)
+settings.register_profile("thorough", UNTIMED)
 settings.load_profile("simcore")
 ASKED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps what @settings asked for: there is no public place
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Numbers of examples in the proportion that the profile says."""
-    usual = settings.default.max_examples
+    times = 1 / 4 if settings.default.derandomize else 5
     for test in {getattr(item, "obj", None) for item in items if hasattr(getattr(item, "obj", None), ASKED)}:
         asked = getattr(test, ASKED)
-        if asked.max_examples != usual:
-            count = max(asked.max_examples * usual // ALL_EXAMPLES, min(asked.max_examples, LEAST_EXAMPLES))
-            setattr(test, ASKED, settings(asked, max_examples=count))
+        count = max(int(asked.max_examples * times), min(asked.max_examples, LEAST_EXAMPLES))
+        setattr(test, ASKED, settings(asked, max_examples=count))
 
 
 def pytest_collection_finish() -> None:
