@@ -1,6 +1,7 @@
 """Communicators of traces that are rows of a dimension: one NPU plays for all that do the same in rows alike."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from math import prod
 
@@ -33,6 +34,7 @@ def rows(npus, stride, size):
     return [range(npu, npu + stride * size, stride) for npu in range(npus) if npu // stride % size == 0]
 
 
+@cache
 def trained(tp, dp, layers=2, kind="all_reduce", slow=None):
     """Layers that sum activations in one family and, beside what follows, gradients in another one."""
     npus = tp * dp

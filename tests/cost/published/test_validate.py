@@ -28,9 +28,15 @@ def documents():
 
 
 @pytest.fixture(scope="module")
-def scores(documents):
+def suites(documents):
+    """The rows of every suite, read once."""
+    return sort_rows(documents)
+
+
+@pytest.fixture(scope="module")
+def scores(suites):
     """Every suite, predicted once."""
-    return {one.suite.name: score(one) for one in sort_rows(documents)}
+    return {one.suite.name: score(one) for one in suites}
 
 
 def test_the_documented_table_is_what_the_command_prints(scores):
@@ -101,8 +107,14 @@ def test_tolerances_only_tighten():
 
 
 @pytest.mark.parametrize(("missed", "status"), [([], 0), ([*WIDEST][::2], 3), ([*WIDEST][1::2], 3)])
-def test_a_suite_outside_its_tolerance_is_named_and_ends_with_status_3(missed, status, scores, monkeypatch, capsys):
+def test_a_suite_outside_its_tolerance_is_named_and_ends_with_status_3(
+    missed, status, suites, scores, monkeypatch, capsys
+):
     """Each suite's own tolerance counts: half a percent below the mean it has, the same rows miss it."""
+    monkeypatch.setattr(
+        "simcore.cli.validate.sort_rows",
+        lambda *_: [replace(one, suite=SUITES.get(one.suite.name, one.suite)) for one in suites],
+    )
     monkeypatch.setattr(
         "simcore.cost.published.validate.score",
         lambda some, *_, **__: replace(scores[some.suite.name], suite=some.suite),
