@@ -56,7 +56,7 @@ def test_every_shipped_topology_loads_and_describes_itself(name):
 def test_a_bare_bandwidth_is_in_the_gigabytes_asked_for_and_a_written_unit_is_exact(tmp_path):
     path = write(tmp_path, RING)
     assert load(path).dims[0].bandwidth_bytes_per_s == 50e9
-    assert load(path, gigabyte_default="binary").dims[0].bandwidth_bytes_per_s == 50 * 2**30
+    assert load(path, gigabyte_forced="binary").dims[0].bandwidth_bytes_per_s == 50 * 2**30
     stated = write(tmp_path, RING + "gigabyte: binary\n")
     assert load(stated).dims[0].bandwidth_bytes_per_s == 50 * 2**30
     assert load(stated, gigabyte_forced="decimal").dims[0].bandwidth_bytes_per_s == 50e9

@@ -67,16 +67,14 @@ MEMORY: Columns = {
 }
 
 
-def load(
-    name_or_path: str, *, gigabyte_default: str = "decimal", gigabyte_forced: str = "", switched: bool = True
-) -> Topology:
+def load(name_or_path: str, *, gigabyte_forced: str = "", switched: bool = True) -> Topology:
     """Read a topology from a file or, given a name, from the shipped ones.
 
     It may name others that an optical switch makes of it, unless it is one of these itself (`switched` is false).
 
-    `gigabyte_default` ("decimal" or "binary") is what GB means in a bare bandwidth when the file does not say;
-    `gigabyte_forced` is what it means whatever the file says (the ASTRA-sim profiles force "binary").
-    ASTRA-sim 1.0's JSON always counts binary gigabytes. InputError says everything that is wrong, and where.
+    `gigabyte_forced` ("decimal" or "binary") is what GB means in a bare bandwidth whatever the file says (the ASTRA-sim
+    profiles force "binary"); decimal where neither says. ASTRA-sim 1.0's JSON always counts binary gigabytes.
+    InputError says everything that is wrong, and where.
     """
     path = resolve(name_or_path, "topologies")
     text, of_nccl = read_text(path), is_markup(path)
@@ -94,11 +92,11 @@ def load(
             _check_joined(root, graph)
             topology = _of_graph(graph, _text(root, "name"), _text(root, "description"))
         elif "graph" in root:
-            topology = _graph(root, path, gigabyte_forced, gigabyte_default)
+            topology = _graph(root, path, gigabyte_forced)
         else:
-            topology = _lists(root, gigabyte_forced, gigabyte_default)
+            topology = _lists(root, gigabyte_forced)
         if "circuits" in root:
-            again = partial(load, gigabyte_default=gigabyte_default, gigabyte_forced=gigabyte_forced, switched=False)
+            again = partial(load, gigabyte_forced=gigabyte_forced, switched=False)
             circuits = _circuits(root["circuits"], topology, again if switched else None)
             more = [file for other in circuits.others for file in other.files] if circuits else []
             topology = replace(topology, circuits=circuits, beside=(*topology.beside, *more))
@@ -108,9 +106,9 @@ def load(
     return replace(topology, name=topology.name or path.stem, path=str(path))
 
 
-def _lists(root: Node, forced: str, default: str) -> Topology:
+def _lists(root: Node, forced: str) -> Topology:
     """The four lists of ASTRA-sim 2.x with our optional keys."""
-    columns = _columns(_gigabyte(root, forced, default))
+    columns = _columns(_gigabyte(root, forced))
     own = ("name", "description", "gigabyte", "wafer", "twisted", "routing_seed", "circuits")
     root.keys(required=_required(columns), optional=(*own, *columns, *PORT_KEYS))
     made = _some(root, [Dimension(**row) for row in _rows(root, columns, -1)])
@@ -248,10 +246,10 @@ def _column(root: Node, key: str, convert: Callable[[Node], T], count: int, defa
     return values
 
 
-def _gigabyte(root: Node, forced: str, default: str) -> float:
+def _gigabyte(root: Node, forced: str) -> float:
     """How many bytes a GB of this file is."""
     stated = root["gigabyte"].choice(list(GIGABYTE)) if "gigabyte" in root else None
-    return GIGABYTE[forced or stated or default]
+    return GIGABYTE[forced or stated or "decimal"]
 
 
 def _text(root: Node, key: str) -> str:
@@ -341,10 +339,10 @@ def _dead_link(item: Node, columns: int, rows: int) -> tuple[int, int] | None:
     return low, high
 
 
-def _graph(root: Node, path: Path, forced: str, default: str) -> Topology:
+def _graph(root: Node, path: Path, forced: str) -> Topology:
     """Links listed one by one in a file of their own, found next to this one."""
     root.keys(required=("graph",), optional=(*GRAPH_KEYS, *PORT_KEYS))
-    gigabyte = _gigabyte(root, forced, default)
+    gigabyte = _gigabyte(root, forced)
     file = path.parent / root["graph"].text()
     if not file.is_file():
         root["graph"].problem("there is no such graph file", "a path relative to this file", str(file))
