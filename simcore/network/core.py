@@ -48,7 +48,7 @@ def first(heap: list[Any]) -> int:
 
 
 def turn(heads: list[Head], _: int) -> int:
-    """When the first head comes; where those of one time are taken together, their turn comes before some time."""
+    """When the first head comes."""
     return heads[0][0]
 
 

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simcore
-from simcore.network import core, heaps, lists
-from simcore.network.core import NEVER, NOBODY, State
+from simcore.network import core, heaps
+from simcore.network.core import NEVER, State
 from simcore.network.heaps import Heap
-from simcore.network.lists import Calendar, _crowded_core
 from simcore.system.messages import layouts
 from tests.system.test_alone import SYSTEMS, TOPOLOGIES, WORKLOAD
 
@@ -84,45 +83,6 @@ def test_heads_of_lines_come_in_order_whatever_the_order_of_a_line(entries):
             core.push(heap, head)
     assert [tuple(heaps.pop_head(lines)[:9]) for _ in heap] == sorted(heap)
     assert heaps.first(lines) == NEVER
-
-
-@given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=40), st.integers(0, 3))
-def test_a_calendar_gives_heads_in_order_also_those_that_come_meanwhile_or_before(entries, late):
-    """A head may come again at the same time, as over a link without latency, or while later ones have their turn."""
-    heap, told = [NOBODY], []
-    calendar: Any = Calendar(heap)
-    given = _crowded_core()
-
-    def taken(head: Any) -> Any:
-        if head is not NOBODY:
-            return head
-        given.push_head(calendar, head)
-        given.turn(calendar, NEVER)
-        return given.pop_head(calendar)
-
-    for number, entry in enumerate(entries):
-        core.push(heap, entry)
-        given.push_head(calendar, entry)
-        if number % 5 == 4:
-            again = (late, *entry[1:])
-            told.append((core.swap(heap, again), taken(given.swap(calendar, again))))
-        elif number % 3 == 2:
-            told.append((core.pop_head(heap), taken(given.pop_head(calendar))))
-    told += [(core.pop_head(heap), taken(given.pop_head(calendar))) for _ in range(len(heap))]
-    assert all(one == other for one, other in told)
-    assert not [*calendar]
-
-
-@pytest.mark.parametrize("algorithm", SYSTEMS)
-def test_a_calendar_answers_as_a_heap_does(tmp_path, monkeypatch, algorithm):
-    topology, dims = TOPOLOGIES["dragonfly"]
-    system = {key: value[:dims] for key, value in SYSTEMS[algorithm].items()} | {"preferred-dataset-splits": 3}
-    for file, text in {"w.txt": WORKLOAD, "net.yml": topology, "sys.json": json.dumps(system)}.items():
-        (tmp_path / file).write_text(text)
-    paths = [str(tmp_path / file) for file in ("w.txt", "net.yml", "sys.json")]
-    heap = simcore.run(*paths, straggler="3=1.5", no_fold=True).to_dict()
-    monkeypatch.setattr(lists, "CROWDED", 0)
-    assert simcore.run(*paths, straggler="3=1.5", no_fold=True).to_dict() == heap
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.4, 0.6, 0.9])
