@@ -8,6 +8,7 @@ from operator import attrgetter
 from statistics import median_low
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simcore.errors import InputError
 from simcore.replay.pipelines.cells import Cells, ModelPart, part_of, step_end
@@ -74,14 +75,15 @@ class Recorded:
         self.splits = any(one.weight for c in stages for some in c.passes.values() for ops in some for one in ops)
 
     def chosen(self, count: int) -> Placed:
-        """So many layers: the ordinary ones, nearest to the median computation, are repeated or left out."""
+        """So many layers: the ordinary ones, nearest to the median computation, are repeated or left out, and all are
+        numbered anew.
+        """
         usual = median_low(part.compute_ns for part, _ in self.layers)
         ranked = sorted(range(len(self.layers)), key=lambda at: (abs(self.layers[at][0].compute_ns - usual), at))
-        if count < len(self.layers):
-            left_out = set(ranked[: len(self.layers) - count])
-            return tuple(layer for at, layer in enumerate(self.layers) if at not in left_out)
-        at = ranked[0]
-        return (*self.layers[:at], *(self.layers[at],) * (count - len(self.layers)), *self.layers[at:])
+        left_out = set(ranked[: max(len(self.layers) - count, 0)])
+        more = {ranked[0]: max(count - len(self.layers), 0)}
+        kept = (one for at, one in enumerate(self.layers) if at not in left_out for _ in range(1 + more.get(at, 0)))
+        return tuple((replace(part, name=f"layer {number}"), stage) for number, (part, stage) in enumerate(kept))
 
 
 def _ranges(steps: Sequence[StepReplay]) -> list[list[NamedRange]]:

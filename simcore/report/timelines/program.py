@@ -5,6 +5,7 @@ The schedule and the rows say what was to be done in which order, the timeline w
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from simcore.workload.model import Group, PhaseName, Workload
 
 COMPUTE = "compute"  # the stream of computation; others are named by their group or pair of ranks
 PHASES = list(PhaseName)
+OF_LAYER = re.compile(r"layer_\d+")  # a row that says so itself, as those of a step that a replay compiled
 PASSES = {"F": "forward", "B": "backward", "W": "weight gradient"}
 OWN_GROUP = {Span.MODEL: Group.TP, Span.DATA: Group.DP}
 
@@ -77,7 +79,8 @@ def programs(report: Report) -> Iterator[tuple[int, int, Iterations]]:
 def _ranges(workload: Workload, pipeline: Pipeline) -> dict[tuple[int, int], str]:
     """What each (stage, row) of a micro-batch belongs to: `layer N`, or its own name where it is in no layer.
 
-    A layer begins where the first of the most frequent rows does; what only follows the last one is in none.
+    Where no row says its layer, one begins where the first of the most frequent rows does; what only follows the last
+    one is in none.
     """
     held = [
         (pipeline.schedule.part(stage, passage.cell.chunk), stage, passage.rows)
@@ -92,6 +95,10 @@ def _ranges(workload: Workload, pipeline: Pipeline) -> dict[tuple[int, int], str
 
 def _titles(parts: Sequence[Sequence[str]]) -> Iterator[tuple[tuple[int, int], str]]:
     """((part, position), title) of every row of the model."""
+    if any(map(OF_LAYER.fullmatch, chain.from_iterable(parts))):
+        for part, names in enumerate(parts):
+            yield from (((part, at), name.replace("_", " ")) for at, name in enumerate(names))
+        return
     counts = Counter(chain.from_iterable(parts))
     opening = max(counts, key=lambda name: counts[name])  # the first of those that occur most
     begins = [names.index(opening) if opening in names else len(names) for names in parts]

@@ -13,7 +13,7 @@ from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.generate.step import load_step
 from simcore.profiles import profiles
-from simcore.replay.pipelines.pipeline import Rebuilt
+from simcore.replay.pipelines.pipeline import Rebuilt, compiled
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.whatif.transfers import Interconnect
@@ -21,6 +21,7 @@ from simcore.report.model import Report
 from simcore.report.timelines.kineto import kineto_traces
 from simcore.workload.kineto_reader import read_kineto
 from simcore.workload.model import Phase
+from simcore.workload.text import write
 from tests.replay.written import machine, step, traces
 
 # A tied table's gradient is not in a text, so that nothing would tell how much of them the last stage has.
@@ -96,6 +97,25 @@ def test_another_pipeline_takes_what_the_generated_step_takes(changes, more, tmp
     predicted = Rebuilt(base, changes, Interconnect(api.load_topology(there)))
     # What ends a step is shared out by the gradients of each layer, and cut to whole bytes on every rank.
     assert predicted.report.timeline.time_ns == pytest.approx(run_ns(wanted, there).timeline.time_ns, abs=200)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"pp": 4, "layers": 12}, {"layers": 4, "micro_batches": 8}, {"dp": 2, "schedule": "gpipe"}], ids=str
+)
+def test_the_way_back_leads_to_the_step_it_came_from(changes, tmp_path, folder):
+    """Written as a text and run again, layers that were repeated or left out are layers of their own."""
+    base, text = based(tuple(PLAIN.items()), folder, optimizer=False), tmp_path / "w.txt"
+    there, here = (
+        Interconnect(api.load_topology(machine(tmp_path, **sizes)))
+        for sizes in ({"pp": changes.get("pp", 2), "dp": changes.get("dp", 4)}, {})
+    )
+    forth = Rebuilt(base, changes, there)
+    text.write_text(write(compiled(forth.recorded, forth.plan)))
+    run = api.run(str(text), there.topology, schedule=forth.plan.schedule)
+    start = {"pp": 2, "dp": 4, "layers": 8, "micro_batches": 4, "schedule": "1f1b"}
+    back = Rebuilt(recorded(run), start, here)
+    assert run.timeline.time_ns == forth.report.timeline.time_ns
+    assert back.report.timeline.time_ns == pytest.approx(Rebuilt(base, {}, here).report.timeline.time_ns, abs=200)
 
 
 @pytest.mark.parametrize("changes", OTHERS[:6], ids=str)
