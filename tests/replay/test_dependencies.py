@@ -14,7 +14,7 @@ from simcore.replay.steps.coupling import match_collectives
 from simcore.replay.steps.rank import NOWHERE, RankView
 from simcore.replay.whatif.changes import scale
 from simcore.workload.kineto_reader import read_kineto
-from tests.profiles_of_steps import Recorder, recorded
+from tests.profiles_of_steps import LAUNCH_US, Recorder, recorded
 
 
 def step_us(content, name, factor):
@@ -43,6 +43,23 @@ def test_kernels_of_a_graph_wait_for_its_other_streams(name, saved_us):
 
 
 kernels = st.tuples(st.just("launch"), st.sampled_from(["gemm", "norm"]), st.integers(1, 400), st.sampled_from([7, 9]))
+
+
+@pytest.mark.parametrize("steps", [4, 10])
+def test_a_graph_is_one_launch_in_the_queue_and_takes_its_time(steps):
+    """Its call of 100 us was taken for one that a queue of as many launches as it has kernels had held up."""
+    recorder = Recorder()
+    for _ in range(steps):
+        for _ in range(200):
+            recorder.launch("gemm", 2)
+        recorder.graph(*[("gemm", 1)] * 180)
+        recorder.events[-181]["dur"], recorder.now_us = 100, recorder.now_us + 100 - LAUNCH_US
+        recorder.work(400)
+        recorder.launch("gemm", 2)
+        recorder.synchronise()
+        recorder.mark()
+    (found,) = replay_traces([read_kineto(recorder.content(), "made.json")], Changes(residual=False)).steps
+    assert {(step.predicted_ns, step.source.graph.left_out) for step in found} == {(found[0].measured_ns, 0)}
 
 
 @settings(deadline=None, max_examples=60)

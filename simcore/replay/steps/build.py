@@ -181,15 +181,12 @@ class _RankStep:
         return (self.finish[rows[-1]], 1) if rows and self.rank.task_step[source] < self.step else None
 
     def _queue_edges(self) -> None:
-        """The n-th launch returns when task n - depth - 1 has ended, counted through the copies."""
-        depth = self.prepared.queue.depth
-        rows = self.rank.launch_order[np.isin(self.rank.launch_order, self.tasks)].tolist()
-        order = [task for task in rows if self.rank.launch[task] in self.host.returned]
-        if not depth or not order:
-            return
-        for place, task in enumerate(order):
-            call = int(self.rank.launch[task])
+        """The n-th launch returns when the last task of launch n - depth - 1 has ended, counted through the copies."""
+        depth, end_ns = self.prepared.queue.depth, self.trace.tasks.end_ns
+        last = {int(self.rank.launch[task]): task for task in sorted(self.tasks, key=end_ns.__getitem__)}
+        order = sorted(last.keys() & self.host.returned.keys())
+        for place, call in enumerate(order if depth else ()):
             copies, source = divmod(place - depth - 1, len(order))
             node = self.host.returned[call]
             lag = -self.builder.nodes[node][1]
-            self.builder.edge(EdgeKind.BACKPRESSURE, self.finish[order[source]], node, lag, back=-copies)
+            self.builder.edge(EdgeKind.BACKPRESSURE, self.finish[last[order[source]]], node, lag, back=-copies)

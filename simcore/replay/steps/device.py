@@ -78,12 +78,18 @@ class Delays:
         self.unexplained_ns = _infer_waits(rank, start - self.late_ns, self.late_ns, self.waits)
 
 
+def _launches_graph(rank: RankView) -> NDArray[np.bool_]:
+    """Which calls launch a CUDA or HIP graph."""
+    names = np.array([bool(GRAPH_LAUNCH.match(name)) for name in rank.trace.names], dtype=bool)
+    found: NDArray[np.bool_] = names[rank.trace.calls.name]
+    return found
+
+
 def _in_graph(rank: RankView) -> NDArray[np.bool_]:
     """Which tasks were launched as part of a CUDA or HIP graph, but those behind another stream of a graph."""
-    names = np.array([bool(GRAPH_LAUNCH.match(name)) for name in rank.trace.names])
     tasks, launched = rank.trace.tasks, rank.launch >= 0
     inside = np.zeros(len(launched), dtype=bool)
-    inside[launched] = names[rank.trace.calls.name[rank.launch[launched]]]
+    inside[launched] = _launches_graph(rank)[rank.launch[launched]]
     alone = inside.copy()
     for lane, rows in enumerate(rank.stream_tasks):
         ends = np.r_[LONG_AGO, np.sort(tasks.end_ns[inside & (tasks.lane != lane)])]
@@ -178,19 +184,22 @@ def _draining(rank: RankView, start: int, ready_ns: int, rows: Column) -> Iterat
 class LaunchQueue:
     """How many launches may be outstanding (0: no limit was met), which calls it blocked, and what a call costs.
 
-    The driver's limit is seen where launch calls took long while as many tasks as ever were outstanding: on a V100
-    (trace `ns_resolution`) all but a few of 985 long calls returned with 1019 to 1021 tasks outstanding.
+    The driver's limit is seen where launch calls took long while as many launches as ever were outstanding: on a V100
+    (trace `ns_resolution`) all but a few of 985 long calls returned with 1019 to 1021 tasks outstanding. A graph is one
+    launch, whatever it holds, and its call takes long anyway.
     """
 
     def __init__(self, rank: RankView):
-        calls = rank.trace.calls
-        order = rank.launch_order[rank.launch[rank.launch_order] >= 0]
-        launch = rank.launch[order]
+        calls, launched = rank.trace.calls, rank.launch >= 0
+        done_ns = np.full(len(calls), LONG_AGO)
+        np.maximum.at(done_ns, rank.launch[launched], rank.trace.tasks.end_ns[launched])
+        launch = np.flatnonzero(done_ns > LONG_AGO)
         length = calls.end_ns[launch] - calls.start_ns[launch]
-        self.depth, self.blocked, self.usual_ns = 0, frozenset[int](), int(np.median(length)) if len(order) else 0
-        completed = np.searchsorted(np.sort(rank.trace.tasks.end_ns[order]), calls.end_ns[launch], side="right")
-        outstanding = np.arange(len(order)) - completed
+        self.depth, self.blocked, self.usual_ns = 0, frozenset[int](), int(np.median(length)) if len(launch) else 0
+        completed = np.searchsorted(np.sort(done_ns[launch]), calls.end_ns[launch], side="right")
+        outstanding = np.arange(len(launch)) - completed
         depth = int(outstanding.max(initial=0))
         full = (length > max(LONG_CALL * self.usual_ns, LONG_CALL_NS)) & (outstanding >= FULL_QUEUE * depth)
+        full &= ~_launches_graph(rank)[launch]
         if depth >= LEAST_DEPTH and full.sum() >= LEAST_BLOCKED:
             self.depth, self.blocked = depth, frozenset(launch[full].tolist())
