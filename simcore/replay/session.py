@@ -12,7 +12,7 @@ from msgspec import Struct
 from simcore.progress import meter
 from simcore.replay.run import NULL, UNAIDED, Changes, Timing, reordered, replay
 from simcore.replay.steps.build import Prepared, build_step
-from simcore.replay.steps.coupling import Estimate, clock_offsets_ns, match_collectives
+from simcore.replay.steps.coupling import Estimate, clock_offsets_ns, estimated, match_collectives
 from simcore.replay.steps.graph import StepGraph
 from simcore.replay.whatif.changes import WhatIf
 from simcore.replay.whatif.retiming import Retimed
@@ -139,7 +139,7 @@ def replay_prepared(ranks: Sequence[Prepared], changes: Changes, whats: Sequence
 class RecordedStep:
     """The same step of all ranks that recorded it: its graph, and how it plays with changes.
 
-    Where other ranks were not recorded, `estimate` chooses how much of a collective is transfer.
+    Where ranks of a collective were not recorded, `estimate` chooses how much of a collective is transfer.
     """
 
     def __init__(
@@ -153,10 +153,14 @@ class RecordedStep:
         self.views = [rank.view for rank in ranks]
         self.steps = tuple(view.position_of[index] for view in self.views)
         self.windows = [view.windows[step] for view, step in zip(self.views, self.steps, strict=True)]
-        self.matches = match_collectives(self.views, self.steps) if len(ranks) > 1 else []
-        self.intrinsic_ns = {(m.rank, m.task): match.intrinsic_ns for match in self.matches for m in match.members}
+        matches, found = (
+            match_collectives(self.views, self.steps) if len(ranks) > 1 else [],
+            [r.transfers for r in ranks],
+        )
+        self.matches = [estimated(match, found, estimate) for match in matches]
+        self.match_of = {(one.rank, one.task): match for match in self.matches for one in match.members}
         self.alone_ns = [
-            {task: estimate(found) for task, found in rank.transfers.items() if (number, task) not in self.intrinsic_ns}
+            {task: estimate(found) for task, found in rank.transfers.items() if (number, task) not in self.match_of}
             for number, rank in enumerate(ranks)
         ]
         self.graph = self._graph(changes)
@@ -218,8 +222,8 @@ class RecordedStep:
 
     def transfer_ns(self, number: int, task: int) -> int:
         """How long a communication kernel of a rank transfers, without waiting."""
-        length_ns = self.views[number].trace.tasks.length_ns(task)
-        return self.intrinsic_ns.get((number, task), self.alone_ns[number].get(task, length_ns))
+        match, length_ns = self.match_of.get((number, task)), self.views[number].trace.tasks.length_ns(task)
+        return match.intrinsic_ns if match else self.alone_ns[number].get(task, length_ns)
 
     def period(self, graph: StepGraph, timing: Timing, number: int) -> Period:
         """Both measures of one rank's step; without what the device had left to do before a trace's only one."""

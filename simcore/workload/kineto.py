@@ -104,6 +104,11 @@ class Collective(Struct, frozen=True):
         return (int(found[1]), int(found[2])) if found else None
 
     @property
+    def parties(self) -> int:
+        """How many ranks take part; 0 = not said."""
+        return 2 if self.ends else self.size
+
+    @property
     def size_bytes(self) -> int:
         """Bytes that a rank puts in; 0 = not said."""
         return self.elements * ELEMENT_BYTES.get(self.dtype.lower(), 0)

@@ -47,12 +47,12 @@ def build_step(
     made = [
         _RankStep(builder, number, rank, step) for number, (rank, step) in enumerate(zip(ranks, steps, strict=True))
     ]
-    intrinsic = {(m.rank, m.task): match.intrinsic_ns for match in matches for m in match.members}
+    found = {(m.rank, m.task): match for match in matches for m in match.members}
     for rank_step in made:
-        rank_step.add_tasks(intrinsic, alone_ns[rank_step.number] if alone_ns else {})
+        rank_step.add_tasks(found, alone_ns[rank_step.number] if alone_ns else {})
         rank_step.add_dependencies(coupled=coupled)
     for match in matches if coupled else ():
-        _meet(builder, [(made[member.rank], member.task) for member in match.members])
+        _meet(builder, [(made[member.rank], member.task) for member in match.members], match.waiting_ns)
     files = ", ".join(prepared.view.trace.file for prepared in ranks)
     return builder.graph(
         lambda nodes: SimulationError(
@@ -62,12 +62,14 @@ def build_step(
     )
 
 
-def _meet(builder: GraphBuilder, members: Sequence[tuple[_RankStep, int]]) -> None:
-    """Let every member of a collective end its intrinsic time after the last arrival, which is a node of no rank."""
+def _meet(builder: GraphBuilder, members: Sequence[tuple[_RankStep, int]], waiting_ns: int) -> None:
+    """Let every member of a collective end its intrinsic time after the last arrival, which is a node of no rank, and
+    the waiting for ranks that were not recorded.
+    """
     last = builder.node(NodeKind.ARRIVAL, 0, NOWHERE, NOWHERE, 0)
     for own, task in members:
         builder.edge(EdgeKind.COLLECTIVE, own.arrival[task], last)
-        builder.edge(EdgeKind.COLLECTIVE, last, own.finish[task])
+        builder.edge(EdgeKind.COLLECTIVE, last, own.finish[task], waiting_ns)
         for other, its in members if own.follows_send(task) else ():
             if other is not own:
                 builder.edge(EdgeKind.COLLECTIVE, other.arrival[its], own.arrival[task])
@@ -92,20 +94,21 @@ class _RankStep:
         for task in self.tasks:
             self.on_stream[int(self.trace.tasks.lane[task])].append(task)
 
-    def add_tasks(self, intrinsic: Mapping[tuple[int, int], int], alone_ns: Mapping[int, int]) -> None:
+    def add_tasks(self, matches: Mapping[tuple[int, int], Match], alone_ns: Mapping[int, int]) -> None:
         """A node per task; a collective that waits is its arrival and the part after the last arrival."""
         tasks, nodes = self.trace.tasks, RankNodes(self.host.begin, self.host.end)
         self.builder.ranks.append(nodes)
         for task in self.tasks:
             start, lane, name = int(tasks.start_ns[task]), int(tasks.lane[task]), int(tasks.name[task])
-            matched, whole = intrinsic.get((self.number, task)), tasks.length_ns(task)
-            length = min(alone_ns.get(task, whole), whole) if matched is None else matched
-            waits = matched is not None or length < whole
+            matched, whole = matches.get((self.number, task)), tasks.length_ns(task)
+            length = matched.intrinsic_ns if matched else min(alone_ns.get(task, whole), whole)
+            waited = matched.waiting_ns if matched else whole - length
+            waits = matched is not None or waited > 0
             place = self.number, lane, start, name
             arrival = self.builder.node(NodeKind.ARRIVAL, 0, *place) if waits else NOWHERE
             node = self.builder.node(NodeKind.TASK, length, *place)
             if waits:
-                self.builder.edge(EdgeKind.STREAM, arrival, node, whole - length if matched is None else 0)
+                self.builder.edge(EdgeKind.STREAM, arrival, node, waited)
             self.arrival[task], self.finish[task] = (arrival if waits else node), node
             self.coupled |= {task} if matched is not None else set()
             nodes.tasks.append(task)

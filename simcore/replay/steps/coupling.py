@@ -7,11 +7,12 @@ What NCCL was measured to take for its size and ranks on systems of this device 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simcore.compute.accelerators import recognised
 from simcore.replay.steps.rank import RankView
@@ -29,10 +30,21 @@ class Member(Struct, frozen=True):
 
 
 class Match(Struct, frozen=True):
-    """A collective: its kernels, and how long it takes once the last rank has arrived."""
+    """A collective: its kernels, and how long it takes once the last rank has arrived.
+
+    Where some of its ranks were not recorded (`whole` is False), `waiting_ns` is how long the last of the others waits
+    for these.
+    """
 
     members: tuple[Member, ...]
     intrinsic_ns: int
+    waiting_ns: int = 0
+    whole: bool = True
+
+    @property
+    def shortest_ns(self) -> int:
+        """How long the kernel of the last recorded rank takes."""
+        return self.intrinsic_ns + self.waiting_ns
 
 
 def match_collectives(ranks: Sequence[RankView], steps: Sequence[int]) -> list[Match]:
@@ -57,8 +69,14 @@ def match_collectives(ranks: Sequence[RankView], steps: Sequence[int]) -> list[M
 
     every = [list(rows.values()) for rows in groups.values()]
     coupled = [rows for rows in every if len(rows) > 1 and same_kernels(rows)]
-    found = (members for rows in coupled for members in zip(*rows, strict=True))
-    return [Match(one, min(ranks[m.rank].trace.tasks.length_ns(m.task) for m in one)) for one in found]
+    return [_match(ranks, members) for rows in coupled for members in zip(*rows, strict=True)]
+
+
+def _match(ranks: Sequence[RankView], members: tuple[Member, ...]) -> Match:
+    traces = [ranks[one.rank].trace for one in members]
+    shortest_ns = min(own.tasks.length_ns(one.task) for own, one in zip(traces, members, strict=True))
+    said = traces[0].collectives.get(members[0].task)
+    return Match(members, shortest_ns, whole=said is None or said.parties <= len(members))
 
 
 def told_apart(ranks: Sequence[RankView]) -> frozenset[str]:
@@ -105,6 +123,16 @@ class Estimate(Struct, frozen=True):
     least_ns: int
     likely_ns: int
     most_ns: int
+
+
+def estimated(match: Match, transfers: Sequence[Mapping[int, Estimate]], chosen: Callable[[Estimate], int]) -> Match:
+    """A collective whose last rank may be one that was not recorded: what its shortest kernel takes above a `chosen`
+    estimate of the `transfers` of each rank is waiting.
+    """
+    if match.whole:
+        return match
+    transfer_ns = min(match.shortest_ns, *(chosen(transfers[one.rank][one.task]) for one in match.members))
+    return replace(match, intrinsic_ns=transfer_ns, waiting_ns=match.shortest_ns - transfer_ns)
 
 
 def transfers(rank: RankView) -> dict[int, Estimate]:

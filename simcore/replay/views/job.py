@@ -70,9 +70,9 @@ def job(replay: Replay) -> Job:
         lengths = [step.source.views[one.rank].trace.tasks.length_ns(one.task) for one in match.members]
         _, late = min(zip(lengths, numbers, strict=True))
         last[late] += 1
-        skews.append(max(lengths) - match.intrinsic_ns)
+        skews.append(max(lengths) - match.shortest_ns)
         for number, length in zip(numbers, lengths, strict=True):
-            waits[number, late] += length - match.intrinsic_ns
+            waits[number, late] += length - match.shortest_ns
     steps, ranks = Counter(one.view.trace.rank for source in sources for one in source.ranks), list[JobRank]()
     stages = stages_of([Line(one.view, replay.scored(at)[0].position) for at, one in enumerate(replay.ranks)])
     for number, prepared in enumerate(replay.ranks):
@@ -103,7 +103,7 @@ def _groups(replay: Replay) -> Iterator[JobGroup]:
             tasks, collectives = step.prepared.view.trace.tasks, step.prepared.view.trace.collectives
             for task in (each for each in step.tasks if each in collectives):
                 said, transfer_ns = collectives[task], step.source.transfer_ns(step.number, task)
-                key = role_of(said), said.description, 2 if said.ends else said.size
+                key = role_of(said), said.description, said.parties
                 found[key].append((said.group, transfer_ns, tasks.length_ns(task) - transfer_ns))
     for key, rows in sorted(found.items(), key=lambda item: (-sum(row[1] for row in item[1]), item[0])):
         names, transfer, waiting = zip(*rows, strict=True)

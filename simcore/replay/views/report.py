@@ -143,9 +143,12 @@ def waiting(step: StepReplay) -> dict[str, int]:
     lengths = {task: step.prepared.view.trace.tasks.length_ns(task) for task in step.tasks}
     found = {"time_ns": 0, "waiting_ns": 0, "least_ns": 0, "most_ns": 0}
     for task in (each for each in step.tasks if each in step.prepared.transfers):
-        length, known = lengths[task], (step.number, task) in step.source.intrinsic_ns
+        length, match = lengths[task], step.source.match_of.get((step.number, task))
         estimate, waited = step.prepared.transfers[task], length - step.source.transfer_ns(step.number, task)
-        bounds = (waited, waited) if known else (length - estimate.most_ns, length - estimate.least_ns)
+        shortest_ns = match.shortest_ns if match else length
+        bounds = [length - min(one, shortest_ns) for one in (estimate.most_ns, estimate.least_ns)]
+        if match and match.whole:
+            bounds = [waited, waited]
         for key, value in zip(found, (length, waited, *bounds), strict=True):
             found[key] += value
     return found
@@ -244,7 +247,8 @@ def warnings(replay: Replay, number: int) -> list[str]:
     if unsettled := sum(step.timing.copies > 1 and not step.timing.lasting for step in steps):
         found.append(f"{unsettled} of {len(steps)} steps find no lasting pace: they are the last copies played")
     for what in (what for what in replay.whats if isinstance(what, Retimed)):
-        found += what.notes(prepared.view, replay.typical(number).tasks, alone=len(replay.ranks) == 1)
+        alone = len(replay.ranks) == 1 or not all(match.whole for match in replay.typical(number).source.matches)
+        found += what.notes(prepared.view, replay.typical(number).tasks, alone=alone)
     talks = sum(len(prepared.view.communicating(step.position)) for step in steps)
     members = (one.rank == step.number for step in steps for match in step.source.matches for one in match.members)
     if len(replay.ranks) > 1 and replay.changes.coupling and (alone := talks - sum(members)):

@@ -68,7 +68,8 @@ def without_tasks(graph: StepGraph, factors: Sequence[Factors]) -> StepGraph:
         return changed
     launch = graph.edge_kind == EdgeKind.LAUNCH
     going = np.setdiff1d(graph.source[launch & gone[graph.target]], graph.source[launch & ~gone[graph.target]])
-    durations, behind = changed.duration_ns.copy(), gone[graph.target] & (graph.edge_kind == EdgeKind.STREAM)
+    waits = np.isin(graph.edge_kind, (EdgeKind.STREAM, EdgeKind.COLLECTIVE))
+    durations, behind = changed.duration_ns.copy(), gone[graph.target] & waits
     durations[going] = 0
     return replace(
         changed,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from simcore.errors import InputError
 from simcore.library import table
 from simcore.replay.steps.graph import EdgeKind, NodeKind, StepGraph
-from simcore.replay.steps.rank import RankView
+from simcore.replay.steps.rank import NOWHERE, RankView
 from simcore.replay.whatif.products import shard_factors
 from simcore.replay.whatif.transfers import Interconnect, Transfer, bus_bytes, transfer_of
 from simcore.system.collectives import ROOTED
@@ -173,20 +173,20 @@ class Retimed(Struct, frozen=True):
         """The graph with communication timed anew; coupled kernels still last equally long. InputError when the network
         has too few NPUs, or the trace does not say whose degree changes.
         """
-        durations, lags = graph.duration_ns.copy(), graph.lag_ns.copy()
-        waits = (graph.edge_kind == EdgeKind.STREAM) & (graph.kind[graph.source] == NodeKind.ARRIVAL)
-        waiting = dict(zip(graph.target[waits].tolist(), np.flatnonzero(waits).tolist(), strict=True))
-        coupled, alone = set(graph.target[graph.edge_kind == EdgeKind.COLLECTIVE].tolist()), set[int]()
+        durations, lags, alone = graph.duration_ns.copy(), graph.lag_ns.copy(), set[int]()
+        waits = (graph.kind[graph.source] == NodeKind.ARRIVAL) & (graph.kind[graph.target] == NodeKind.TASK)
+        waited, met = np.zeros_like(durations), _met(graph)
+        waited[graph.target[waits]] = lags[waits]
         for nodes, rank in zip(graph.ranks, ranks, strict=True):
             groups = self._groups(rank)
             for task, begin, node in zip(nodes.tasks, nodes.begins, nodes.ends, strict=True):
-                said, edge = rank.trace.collectives.get(task), waiting.get(node, -1)
+                said = rank.trace.collectives.get(task)
                 alone |= {begin, node} if said is not None and _left_alone(said, groups) else set()
-                waited_ns = int(lags[edge]) if edge >= 0 and node not in coupled else 0
                 if said is not None:
-                    both = self._times_ns(said, groups, int(durations[node]), waited_ns, coupled=node in coupled)
-                    durations[node] = sum(both) if edge < 0 else both[0]
-                    lags[edge] = both[1] if waited_ns else lags[edge]
+                    whole, times_ns = met[node] >= max(said.parties, 1), (int(durations[node]), int(waited[node]))
+                    both = self._times_ns(said, groups, *times_ns, coupled=bool(whole))
+                    durations[node], waited[node] = (sum(both), 0) if begin == node else both
+        lags[waits] = waited[graph.target[waits]]
         finish = np.arange(len(durations))
         for nodes in graph.ranks:
             finish[nodes.begins] = nodes.ends
@@ -227,14 +227,18 @@ class Retimed(Struct, frozen=True):
         return round(transfer_ns * (new / old)) if old else transfer_ns, waited_ns
 
     def notes(self, rank: RankView, tasks: Sequence[int], *, alone: bool) -> list[str]:
-        """What was assumed, and what kept its time, among some tasks of a rank that was recorded `alone` or not."""
+        """What was assumed, and what kept its time, among some tasks of a rank; `alone` where others, or others of its
+        groups, were not recorded.
+        """
         groups = self._groups(rank)
         remarks = Counter(
             text for task in tasks if rank.communication[task] for text in self._remarks(rank, task, groups)
         )
         notes = [f"{count} x {text}" for text, count in sorted(remarks.items())]
         if alone and self.network and not self.recorded and rank.communication[tasks].any():
-            notes.append("how much of one rank's communication is waiting for other ranks is estimated, and stays")
+            notes.append(
+                "how much of communication is waiting for ranks that were not recorded is estimated, and stays"
+            )
         if any(group.role == "tp" and group.new != group.old for group in groups):
             rows = np.array([task for task in tasks if not rank.communication[task]], dtype=np.int64)
             lengths = (rank.trace.tasks.end_ns - rank.trace.tasks.start_ns)[rows]
@@ -253,6 +257,15 @@ class Retimed(Struct, frozen=True):
             yield f"{before.kind} in a group whose ranks were not recorded: taken as ranks 0 to {said.size - 1}"
         elif self.network and before.kind in ROOTED:
             yield f"{before.kind} whose root was not recorded: taken as the group's first rank"
+
+
+def _met(graph: StepGraph) -> NDArray[np.int64]:
+    """For each node that ends a coupled collective how many ranks meet there, else 0."""
+    joins = graph.edge_kind == EdgeKind.COLLECTIVE
+    arrivals = np.bincount(graph.target[joins & (graph.rank[graph.target] == NOWHERE)], minlength=len(graph.rank))
+    ends, met = joins & (graph.rank[graph.source] == NOWHERE), np.zeros_like(graph.rank)
+    met[graph.target[ends]] = arrivals[graph.source[ends]]
+    return met
 
 
 def _regrouped(said: Collective, transfer: Transfer | None, groups: Sequence[Regrouping]) -> Transfer | None:

@@ -227,7 +227,7 @@ def test_what_keeps_its_time_or_is_assumed_is_said():
         "1 x all_reduce in a group whose ranks were not recorded: taken as ranks 0 to 3",
         "1 x broadcast whose root was not recorded: taken as the group's first rank",
         "2 x communication keeps its recorded time: kind, size or group were not recorded",
-        "how much of one rank's communication is waiting for other ranks is estimated, and stays",
+        "how much of communication is waiting for ranks that were not recorded is estimated, and stays",
     ]
 
 
