@@ -247,8 +247,8 @@ def warnings(replay: Replay, number: int) -> list[str]:
     if unsettled := sum(step.timing.copies > 1 and not step.timing.lasting for step in steps):
         found.append(f"{unsettled} of {len(steps)} steps find no lasting pace: they are the last copies played")
     for what in (what for what in replay.whats if isinstance(what, Retimed)):
-        alone = len(replay.ranks) == 1 or not all(match.whole for match in replay.typical(number).source.matches)
-        found += what.notes(prepared.view, replay.typical(number).tasks, alone=alone)
+        partly = len(replay.ranks) == 1 or not all(match.whole for match in replay.typical(number).source.matches)
+        found += what.notes(prepared.view, replay.typical(number).tasks, alone=partly)
     talks = sum(len(prepared.view.communicating(step.position)) for step in steps)
     members = (one.rank == step.number for step in steps for match in step.source.matches for one in match.members)
     if len(replay.ranks) > 1 and replay.changes.coupling and (alone := talks - sum(members)):
