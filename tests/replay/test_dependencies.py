@@ -158,3 +158,31 @@ def test_communicators_of_the_same_ranks_have_an_order_each(first, second, alike
     ]
     asked = zip(*[range(4)] * 2, strict=True) if alike else zip(first, second, strict=True)
     assert sorted(streams) == sorted(map(list, asked))
+
+
+def pipelined(rank, *, together):
+    """A rank of four whose 20 transfers name no group: with all of them, or with the one two further alone. Before each
+    it computes, 100 us longer in every other pair's turn, where that is not `together`.
+
+    An all-reduce of all, which says its group, ends each step at one time.
+    """
+    recorder = Recorder(rank, now_us=1e6 * rank, began_us=1e6 * rank)
+    for _ in range(3):
+        for number in range(20):
+            recorder.launch("gemm", 100 if together else 100 + 100 * ((number + rank) % 2), 21)
+            recorder.launch("ncclDevKernel_SendRecv", 50, 21)
+        recorder.launch("ncclDevKernel_AllReduce", 50, 21)
+        said = {"Collective name": "allreduce", "Group size": 4, "Process Group Ranks": "[0, 1, 2, 3]"}
+        recorder.events[-1]["args"] |= said
+        recorder.synchronise()
+        recorder.mark()
+    return read_kineto(recorder.content(), f"rank{rank}.json")
+
+
+@pytest.mark.parametrize(("together", "matched"), [(True, 21), (False, 1)])
+def test_kernels_that_name_no_group_are_collectives_of_all_where_they_end_together(together, matched):
+    """Else the pairs waited for each other in turns: a step of 4.1 ms took 5.1."""
+    traces = [pipelined(rank, together=together) for rank in range(4)]
+    (first, *_) = replay_traces(traces, Changes(residual=False)).steps
+    assert len(first[1].source.matches) == matched
+    assert first[1].predicted_ns == first[1].measured_ns

@@ -21,6 +21,8 @@ from simcore.system.collectives.nccl import FABRICS, Fabric, collective_s
 from simcore.workload.kineto import Collective
 from simcore.workload.model import CollectiveKind
 
+TOGETHER_NS = 50_000  # one collective ends within this time on all ranks: 7 us on eight V100 (trace `dlrm`)
+
 
 class Member(Struct, frozen=True):
     """One rank's kernel of a collective: position of the rank, row of its tasks."""
@@ -52,7 +54,8 @@ def match_collectives(ranks: Sequence[RankView], steps: Sequence[int]) -> list[M
 
     Ranks launch the collectives of a communicator in one order, so its n-th on one rank is its n-th on the others;
     without recorded groups all communication kernels count as one. One whose ranks launched different kernels is not
-    coupled. A rank that arrives early waits inside its kernel, so the shortest kernel is the collective itself.
+    coupled, nor are kernels without a group that end apart. A rank that arrives early waits inside its kernel, so the
+    shortest kernel is the collective itself.
     """
     apart = told_apart(ranks)
     groups: dict[str, dict[int, list[Member]]] = defaultdict(lambda: defaultdict(list))  # of each rank, by its number
@@ -69,7 +72,7 @@ def match_collectives(ranks: Sequence[RankView], steps: Sequence[int]) -> list[M
 
     every = [list(rows.values()) for rows in groups.values()]
     coupled = [rows for rows in every if len(rows) > 1 and same_kernels(rows)]
-    return [_match(ranks, members) for rows in coupled for members in zip(*rows, strict=True)]
+    return _together(ranks, [_match(ranks, members) for rows in coupled for members in zip(*rows, strict=True)])
 
 
 def _match(ranks: Sequence[RankView], members: tuple[Member, ...]) -> Match:
@@ -77,6 +80,22 @@ def _match(ranks: Sequence[RankView], members: tuple[Member, ...]) -> Match:
     shortest_ns = min(own.tasks.length_ns(one.task) for own, one in zip(traces, members, strict=True))
     said = traces[0].collectives.get(members[0].task)
     return Match(members, shortest_ns, whole=said is None or said.parties <= len(members))
+
+
+def _together(ranks: Sequence[RankView], matches: list[Match]) -> list[Match]:
+    """The collectives but those of no recorded group, where more than a quarter of these end apart on one clock:
+    several communicators, as of a pipeline's replicas, then launch as many kernels.
+    """
+    apart = dict[int, int]()
+    offsets_ns = clock_offsets_ns(ranks, matches)
+    for number, match in enumerate(matches):
+        traces = [(ranks[one.rank].trace, one) for one in match.members]
+        if len(traces) > 2 and all(one.task not in own.collectives for own, one in traces):
+            ends = [own.base_ns + int(own.tasks.end_ns[one.task]) - offsets_ns[one.rank] for own, one in traces]
+            apart[number] = max(ends) - min(ends)
+    if np.percentile([*apart.values()] or [0], 75) <= TOGETHER_NS:
+        return matches
+    return [match for number, match in enumerate(matches) if number not in apart]
 
 
 def told_apart(ranks: Sequence[RankView]) -> frozenset[str]:

@@ -254,7 +254,7 @@ def warnings(replay: Replay, number: int) -> list[str]:
     if len(replay.ranks) > 1 and replay.changes.coupling and (alone := talks - sum(members)):
         found.append(
             f"{alone} of {talks} collectives have no counterpart on another rank and wait for nobody: it recorded"
-            " other steps, or other kernels in the group"
+            " other steps, or other kernels in the group, or kernels without a group end apart"
         )
     if any(not step.tasks for step in steps):
         found.append("a step launched nothing on the GPU")
