@@ -154,6 +154,15 @@ class RankView:
         rows: list[int] = self.launch_order[kernels[self.launch_order]].tolist()
         return rows
 
+    def without_task(self) -> int:
+        """How many calls in the steps launched nothing recorded, though others of their name launch kernels."""
+        calls, launched = self.trace.calls, self.launch >= 0
+        kernels = launched & (self.trace.tasks.kind == KERNEL)
+        missing = np.isin(calls.name, calls.name[self.launch[kernels]]) & (self.call_step >= 0)
+        missing &= self.outermost == np.arange(len(calls))
+        missing[self.launch[launched]] = False
+        return int(missing.sum())
+
     def of_category(self, *categories: str) -> NDArray[np.bool_]:
         """Which tasks are of some categories."""
         chosen: NDArray[np.bool_] = np.isin(self.categories, categories)[self.trace.tasks.name]

@@ -222,6 +222,7 @@ def warnings(replay: Replay, number: int) -> list[str]:
     trace = prepared.view.trace
     silent = mean(int(prepared.delays.unrecorded_ns[step.tasks].sum()) for step in replay.scored(number))
     unlaunched = int(((prepared.view.launch < 0) & (prepared.view.task_step >= 0)).sum())
+    lost = prepared.view.without_task()
     placed = len(replay.ranks) > 1 and not trace.rank_known
     told = (
         (not trace.steps, "no ProfilerStep marks: the whole trace is taken as one step"),
@@ -229,6 +230,7 @@ def warnings(replay: Replay, number: int) -> list[str]:
         (trace.again, f"{trace.again} events stand in the trace a second time, in all as the first, and count once"),
         (placed, f"neither trace nor file name says a rank; by its place among the files it is {trace.rank}"),
         (silent, f"incomplete trace: {format_ns(silent)} a step inside graphs has no recorded kernel; kept as work"),
+        (lost, f"incomplete trace: {lost} launches have no recorded task: it was lost, or captured into a graph"),
         (unlaunched, f"incomplete trace: {unlaunched} tasks have no recorded launch; their delays stay unexplained"),
     )
     found = [text for applies, text in told if applies]
