@@ -17,6 +17,7 @@ GIVEN = {
     "wide.json": ('{"traceEvents": []}'.encode("utf-16"), "UTF-16"),
     "picture.png": (b"\x89PNG\r\n\x1a\n\x00", "a picture"),
     "events.npz": (b"PK\x03\x04\xe7", "events.npz of simcore run"),
+    "rank0.json.zst": (b"\x28\xb5\x2f\xfd\x24\x00", "a compressed file (zstd"),
     "layers.csv": (b"layer,name,phase,compute_ns\n0,a,forward,1\n", "the table of layers"),
     "study.yaml": (b"grid: {topology: [ring8]}\n", "a study of simcore sweep"),
     "run.yaml": (b"options: {}\nprovenance: {}\n", "the options of a run"),
