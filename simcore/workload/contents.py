@@ -10,11 +10,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import numpy as np
 
-from simcore.workload.loops.step import Span, column_group
-from simcore.workload.model import SEND, CollectiveKind, Graph, Group, Layer, NodeKind, Phase, PhaseName, Workload
+from simcore.workload.loops.pipeline import transfers
+from simcore.workload.loops.step import Loop, Span, column_group, loops
+from simcore.workload.model import SEND, CollectiveKind, Graph, Group, NodeKind, Phase, PhaseName, Workload
 
 PIPELINE = "pp"
 KINDS = tuple(CollectiveKind)
@@ -136,33 +138,40 @@ Kernel = tuple[str, str]
 
 
 def of_workload(workload: Workload) -> Contents:
-    """Rows of one rank, or of one rank of every pipeline stage with the transfers between stages."""
+    """What the training loop computes and sends on one rank, or on one rank of every pipeline stage with the transfers
+    between stages. Without `stage_rows` all stages run the same rows.
+    """
+    loop: Loop = loops.get(workload.loop)
+    stages = max(1, workload.parallelism.pp) if loop.staged or workload.stage_rows else 1
+    copies = 1 if workload.stage_rows else stages
     traffic, compute, runs = Counter[Message](), Counter[Kernel](), Counter[Kernel]()
-    # Rows of one content are one object in generated steps, which have millions of rows.
-    times = Counter(map(id, workload.layers))
-    different = {id(layer): layer for layer in workload.layers}
-    for key, layer in different.items():
-        for name in PhaseName:
-            phase, kernel = layer.phase(name), (layer_kind(layer.name), str(name))
-            if phase.compute_ns:
-                compute[kernel] += phase.compute_ns * times[key]
-                runs[kernel] += times[key]
-            if phase.collective is not None and (message := _message(workload, layer, name, phase)):
-                traffic[message] += times[key]
-    if workload.pipeline_bytes and len(workload.stage_rows) > 1:
-        passages = 2 * (len(workload.stage_rows) - 1) * max(1, workload.parallelism.gradient_accumulation)
-        traffic[SEND, PIPELINE, 0, workload.pipeline_bytes] += passages
-    num_ranks = max(1, workload.parallelism.pp) if workload.stage_rows else 1
-    return _contents(workload.name, num_ranks, traffic, compute, runs)
+    kind, message = cache(layer_kind), cache(partial(_message, workload))  # of millions of rows few differ
+    for step in loop.steps(workload):
+        layer = workload.layers[step.layer]
+        time_ns = layer.phase(step.phase).compute_ns
+        if step.computes and time_ns:
+            kernel = kind(layer.name), str(step.phase)
+            compute[kernel] += time_ns * copies
+            runs[kernel] += copies
+        if step.issue:
+            name, row = step.issue
+            sender = workload.layers[row]
+            if sent := message(row == 0, sender.loop, name, sender.phase(name)):
+                traffic[sent] += copies
+    if workload.pipeline_bytes and stages > 1:
+        traffic[SEND, PIPELINE, 0, workload.pipeline_bytes] += transfers(workload)
+    return _contents(workload.name, stages, traffic, compute, runs)
 
 
 _SPANS: dict[Group | Span, str] = {Span.MODEL: "tp", Span.DATA: "dp"}
 
 
-def _message(workload: Workload, layer: Layer, name: PhaseName, phase: Phase) -> Message | None:
-    """Collective, group, its size (0 where the header does not tell) and bytes; None where the loop sends nothing."""
-    sizes, first = workload.parallelism, layer is workload.layers[0]
-    span = column_group(workload, layer.loop, first, name, phase.group, from_header=True)  # as SimAI's headers mean it
+def _message(workload: Workload, first: bool, row_loop: str, name: PhaseName, phase: Phase) -> Message | None:
+    """Collective, group, its size (0 where the header does not tell) and bytes; None where nothing is sent."""
+    sizes = workload.parallelism
+    if phase.collective is None:
+        return None
+    span = column_group(workload, row_loop, first, name, phase.group, from_header=True)  # as SimAI's headers mean it
     if span == Span.NONE:
         return None
     group = _SPANS.get(span, span.value)

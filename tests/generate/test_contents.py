@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.api import load_workload
+from simcore.api import load_workload, run
 from simcore.cli import main
 from simcore.generate.step import read_contents
 from simcore.report.workload import contents_figure
@@ -195,11 +195,34 @@ def test_a_recommender_s_embeddings_are_exchanged_by_all():
     assert not any(group == "none" for _, group in found)
 
 
-@pytest.mark.parametrize(("loop", "sent"), [("DATA", 1 << 16), ("MODEL", 4096 + 512), ("HYBRID_TRANSFORMER", 70144)])
+@pytest.mark.parametrize(("loop", "sent"), [("DATA", 1 << 16), ("MODEL", 4096), ("HYBRID_TRANSFORMER", 70144)])
 def test_what_a_loop_sends_to_nobody_is_not_communicated(loop, sent):
     row = "fc -1 10 ALLREDUCE 4096 10 ALLREDUCE 512 10 ALLREDUCE 65536 0"
     header = loop + " model_parallel_NPU_group: 2" * loop.startswith("HYBRID")
     assert of_workload(text.parse(f"{header}\n1\n{row}\n", "rows.txt")).total_bytes == sent
+
+
+@pytest.mark.parametrize(
+    "loop", ["DATA", "MODEL", "HYBRID_DLRM 1", "HYBRID_TRANSFORMER model_parallel_NPU_group: 2", "MICRO"]
+)
+def test_a_text_computes_and_sends_what_its_run_does(loop):
+    """Of row 0 most loops send, or compute, no input gradient; some play one row alone."""
+    row = "fc -1 10 ALLTOALL 4096 100 ALLREDUCE 512 1000 ALLREDUCE 65536 0"
+    workload = text.parse(f"{loop}\n4\n" + f"{row}\n" * 4, "rows.txt")
+    contents, played = of_workload(workload), [row[name] for row in run(workload, "ring8").layers for name in PhaseName]
+    assert contents.compute_ns == sum(phase["compute_ns"] for phase in played)
+    assert sum(each.count for each in contents.traffic) == sum(phase["comm_ns"] > 0 for phase in played)
+
+
+@pytest.mark.parametrize(("header", "sends"), [("vpp: 1", 2 * 3 * 4), ("vpp: 2", 2 * 7 * 4)])
+def test_a_text_of_one_stage_is_that_of_all_and_they_hand_on(header, sends):
+    """AICB's texts have the rows that every stage runs: of four stages three hand on, in both directions."""
+    header = f"HYBRID_TRANSFORMER model_parallel_NPU_group: 2 pp: 4 ga: 4 all_gpus: 16 pp_comm: 100 {header}"
+    row = "fc -1 10 ALLREDUCE 4096 10 ALLREDUCE 512 10 NONE 0 0"
+    contents = of_workload(text.parse(f"{header}\n8\n" + f"{row}\n" * 8, "rows.txt"))
+    assert contents.num_ranks == 4
+    assert contents.by_group()["send", "pp"] == (sends, 100 * sends)
+    assert contents.compute_ns == 4 * 8 * 30
 
 
 def test_shipped_workloads_are_known_by_name(capsys):

@@ -7,7 +7,7 @@ The first block is the last micro-batch's: its backward is the last thing the tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, pairwise
 
@@ -17,7 +17,7 @@ from simcore.errors import InputError, Location
 from simcore.workload.loops.hybrid import backward, forward
 from simcore.workload.loops.schedules import Cell, Schedule, make
 from simcore.workload.loops.step import Order, Ref, Step, loops
-from simcore.workload.model import PhaseName, Role, Workload
+from simcore.workload.model import Layer, PhaseName, Role, Workload
 
 INPUT_GRAD, WEIGHT_GRAD = PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
 
@@ -67,9 +67,7 @@ def pipeline_of(workload: Workload, schedule: str = "") -> Pipeline:
     _check_loop(workload)
     plan, warnings = _schedule(workload, schedule)
     parts = _parts(workload, plan)
-    rows = (workload.layers[row] for part in parts for row in part.blocks[0])
-    gradients = (phase for row in rows for phase in (row.input_grad, row.weight_grad))
-    backwards = any(phase.compute_ns or phase.collective for phase in gradients)
+    backwards = _goes_back(workload.layers[row] for part in parts for row in part.blocks[0])
     lines = tuple(
         tuple(_passage(plan, parts, stage, cell) for cell in line if cell.kind == "F" or backwards)
         for stage, line in enumerate(plan.order)
@@ -79,6 +77,23 @@ def pipeline_of(workload: Workload, schedule: str = "") -> Pipeline:
     chunks = range(plan.chunks)
     held = (_joined([parts[plan.part(stage, chunk)] for chunk in chunks]) for stage in range(plan.stages))
     return Pipeline(plan, lines, tuple((part.head, part.tail) for part in held), tuple(warnings))
+
+
+def transfers(workload: Workload) -> int:
+    """How often the ranks of a pipeline, one of every stage, hand something to another stage in a step."""
+    plan, ways = _schedule(workload, "")[0], "FB" if _goes_back(workload.layers) else "F"
+    return sum(
+        _target(plan, stage, cell) is not None
+        for stage, line in enumerate(plan.order)
+        for cell in line
+        if cell.kind in ways
+    )
+
+
+def _goes_back(rows: Iterable[Layer]) -> bool:
+    """Whether anything is computed or sent for a gradient: a step of inference only goes forwards."""
+    gradients = (phase for row in rows for phase in (row.input_grad, row.weight_grad))
+    return any(phase.compute_ns or phase.collective for phase in gradients)
 
 
 def check_stages(workload: Workload, npus: int) -> None:
@@ -201,9 +216,18 @@ def _passage(plan: Schedule, parts: Sequence[_Part], stage: int, cell: Cell) -> 
     rows = parts[part].blocks[final - cell.micro_batch]
     if cell.kind == "W":
         return Passage(cell, rows)
-    way = 1 if cell.kind == "F" else -1
-    source = _transfer(plan, stage, cell, part - way, part)
-    return Passage(cell, rows, source, _transfer(plan, stage, cell, part + way, part + way))
+    source = _transfer(plan, stage, cell, part - _way(cell), part)
+    return Passage(cell, rows, source, _target(plan, stage, cell))
+
+
+def _way(cell: Cell) -> int:
+    return 1 if cell.kind == "F" else -1
+
+
+def _target(plan: Schedule, stage: int, cell: Cell) -> Transfer | None:
+    """The transfer to who goes on with what a cell has done, if another stage does."""
+    following = plan.part(stage, cell.chunk) + _way(cell)
+    return _transfer(plan, stage, cell, following, following)
 
 
 def _transfer(plan: Schedule, stage: int, cell: Cell, other: int, into: int) -> Transfer | None:
