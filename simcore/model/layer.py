@@ -406,10 +406,10 @@ def blocks(model: Model, plan: Plan, kind: LayerKind) -> tuple[Block, ...]:
     """The blocks of a layer: attention, in a decoder behind an encoder also cross-attention, then feed-forward."""
     if kind.encoder and plan.encoder_seq:  # its tokens
         plan = replace(plan, seq=plan.encoder_seq, encoder_seq=0)
-    weights = model.attention_weights()
-    made = [Block("attention", tuple(_Attention(model, plan, kind).steps()), weights)]
+    made = [Block("attention", tuple(_Attention(model, plan, kind).steps()), model.attention_weights())]
     if kind.cross:
-        made.append(Block("cross", tuple(_Attention(model, plan, kind, cross=True).steps()), weights))
+        crossing = tuple(_Attention(model, plan, kind, cross=True).steps())
+        made.append(Block("cross", crossing, model.attention_weights(cross=True)))
     steps = _mixture(model, plan, model.experts) if kind.experts and model.experts else _mlp(model, plan)
     further = model.feed_forward_weights(experts=kind.experts)
     return (*made, Block("moe" if kind.experts else "mlp", tuple(steps), further))

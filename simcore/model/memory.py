@@ -70,7 +70,7 @@ def of_weights(weights: tuple[Weight, ...], plan: Plan) -> Held:
     """What a rank holds of some weights, with their adapters."""
     trained = tuple(weight for weight in weights if plan.trains(weight.kind))
     whole = (weight for weight in trained if weight.split == "none" and weight.kind is not Weights.EMBEDDING)
-    fused = groupby(weights, attrgetter("kind", "inputs", "split"))
+    fused = groupby(weights, attrgetter("kind", "inputs", "split", "behind"))
     adapters = sum(_adapter([*some], plan) for (kind, *_), some in fused if plan.adapts(kind))
     dense, learnt = (elements(some, plan.tp, experts=False) + adapters for some in (weights, trained))
     routed = [

@@ -35,7 +35,7 @@ class Weight:
 
     `split` says what a tensor-parallel rank holds: some columns, some rows or everything; `units` heads (0: it has
     none) are not cut, so with fewer of them than ranks each rank holds one. `copies` experts of this shape are dealt to
-    expert ranks.
+    expert ranks. `behind`: it reads what an encoder wrote.
     """
 
     kind: Weights
@@ -45,6 +45,7 @@ class Weight:
     units: int = 0
     bias: bool = False
     copies: int = 1
+    behind: bool = False
 
     def share(self, tp: int) -> float:
         """The part of it that a tensor-parallel rank holds."""
@@ -198,9 +199,9 @@ class Model(Hashed):
         """One norm."""
         return Weight(Weights.NORM, 1, width, bias=self.norm == "layer")
 
-    def attention_weights(self) -> tuple[Weight, ...]:
-        """Weights of an attention block, its norms included; of cross-attention the same."""
-        inner = self._latent_weights(self.latent) if self.latent else self._grouped_weights()
+    def attention_weights(self, *, cross: bool = False) -> tuple[Weight, ...]:
+        """Weights of an attention block, or of cross-attention, its norms included."""
+        inner = self._latent_weights(self.latent) if self.latent else self._grouped_weights(cross)
         return (*self._norms(self.norms - self.norms // 2), *inner)
 
     def feed_forward_weights(self, *, experts: bool) -> tuple[Weight, ...]:
@@ -242,14 +243,15 @@ class Model(Hashed):
 
     def layer_weights(self, kind: LayerKind) -> tuple[Weight, ...]:
         """Every weight of a layer."""
-        blocks = self.attention_weights() * (2 if kind.cross else 1)
-        return (*blocks, *self.feed_forward_weights(experts=kind.experts))
+        cross = self.attention_weights(cross=True) if kind.cross else ()
+        return (*self.attention_weights(), *cross, *self.feed_forward_weights(experts=kind.experts))
 
-    def _grouped_weights(self) -> Iterator[Weight]:
+    def _grouped_weights(self, cross: bool) -> Iterator[Weight]:
         width, bias = self.head_dim, self.linear_bias or self.qkv_bias
         yield Weight(Weights.QKV, self.hidden, self.heads * width, "column", self.heads, bias)
         for _ in ("key", "value"):
-            yield Weight(Weights.QKV, self.hidden, self.key_heads * width, "column", self.key_heads, bias)
+            size = self.hidden, self.key_heads * width
+            yield Weight(Weights.QKV, *size, "column", self.key_heads, bias, behind=cross)
         if self.query_key_norm:
             yield from map(self._head_norm, (self.heads, self.key_heads))
         if self.sinks:

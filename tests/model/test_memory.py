@@ -323,10 +323,13 @@ def test_adapters_stand_beside_every_matrix_of_their_modules():
     modules=st.sets(st.sampled_from(LINEAR), min_size=1),
     tp=st.sampled_from([1, 2, 4]),
     sequence_parallel=st.booleans(),
+    encoder_layers=st.sampled_from([0, 6]),
 )
-def test_adapters_that_are_held_are_those_that_run(name, modules, tp, sequence_parallel):
-    """Each is two narrow products."""
+def test_adapters_that_are_held_are_those_that_run(name, modules, tp, sequence_parallel, encoder_layers):
+    """Each is two narrow products. Behind an encoder, keys and values are of another product than queries."""
     shape, rank = model(name), 13  # which no model has a size of
+    if encoder_layers and not shape.latent:
+        shape = replace(shape, encoder_layers=encoder_layers)
     chosen = {"lora_rank": rank, "lora_modules": (*modules,), "sequence_parallel": sequence_parallel}
     plan = Plan.of(512, 1, tp=tp, **chosen)
     assume(divides(shape, plan))
