@@ -28,19 +28,27 @@ LOSS_BYTES, COUNT_BYTES = 4, 8
 
 
 def _linear(
-    part: Part, plan: Plan, weights: Weights, shape: tuple[int, int, int], keeps: float = 0.0, *modules: Module
+    part: Part,
+    plan: Plan,
+    weights: Weights,
+    shape: tuple[int, int, int],
+    keeps: float = 0.0,
+    *modules: Module,
+    narrowed: bool = False,
 ) -> Iterator[Kernel]:
     """A product of so many rows, outputs and inputs with weights, and its adapter if it has one.
 
     That is dropout of its input, two narrow products, the sum of both results, and backward that of both gradients.
+    Where the input is `narrowed`, a product beside it that has the same adapter has done so.
     """
     rank, (rows, outputs, inputs) = plan.lora_rank, shape
     yield Kernel(part, Product(*shape), keeps_bytes=keeps, modules=modules, trained=plan.trains(weights))
     if plan.adapts(weights):
         kept = float(plan.element_bytes * rows * rank)
         size = plan.element_bytes
-        yield _pass(part, rows * inputs, 2 * size + 1, Touch.ELEMENTWISE, growth=(5 * size + 1) / (2 * size + 1))
-        yield Kernel(part, Product(rows, rank, inputs), keeps_bytes=kept, modules=modules)
+        if not narrowed:
+            yield _pass(part, rows * inputs, 2 * size + 1, Touch.ELEMENTWISE, growth=(5 * size + 1) / (2 * size + 1))
+            yield Kernel(part, Product(rows, rank, inputs), keeps_bytes=kept, modules=modules)
         yield Kernel(part, Product(rows, outputs, rank), modules=modules)
         yield _pass(part, rows * outputs, 3 * size, Touch.ELEMENTWISE, growth=0.0)
 
@@ -295,7 +303,7 @@ def _output(label: str, role: Role, plan: Plan, size: int, *modules: Module) -> 
 def _products(model: Model, plan: Plan, width: int, parts: tuple[Part, Part], *modules: Module) -> Iterator[Kernel]:
     """Up, activation, down of a dense feed-forward block or a shared expert.
 
-    Where half of the first products is computed again, each is a kernel of its own.
+    Where half of the first products is computed again, each is a kernel of its own; what narrows their input is one.
     """
     tokens, size = plan.tokens, plan.element_bytes
     up, between, down = (modules + pieces for pieces in (_PIECES if Module.MLP in modules else ((), (), ())))
@@ -303,9 +311,9 @@ def _products(model: Model, plan: Plan, width: int, parts: tuple[Part, Part], *m
     first: list[tuple[int, tuple[Module, ...]]] = [(wide, up)]
     if model.gated and plan.recompute == "selective" and Module.MLP_GATE in plan.recompute_modules:
         first = [(width, up), (width, (*up, Module.MLP_GATE))]
-    for outputs, pieces in first:
-        kept = float(size * tokens * outputs)
-        yield from _linear(parts[0], plan, Weights.UP, (tokens, outputs, model.hidden), kept, *pieces)
+    for half, (outputs, pieces) in enumerate(first):
+        kept, shape = float(size * tokens * outputs), (tokens, outputs, model.hidden)
+        yield from _linear(parts[0], plan, Weights.UP, shape, kept, *pieces, narrowed=half > 0)
     made = plan.input_bytes * tokens * width if plan.keeps_input(Weights.DOWN) else 0.0
     yield _pass(parts[1], tokens * (wide + width), size, Touch.ACTIVATION, made, *between)
     yield from _linear(parts[1], plan, Weights.DOWN, (tokens, model.hidden, width), 0.0, *down)

@@ -324,14 +324,18 @@ def test_adapters_stand_beside_every_matrix_of_their_modules():
     tp=st.sampled_from([1, 2, 4]),
     sequence_parallel=st.booleans(),
     encoder_layers=st.sampled_from([0, 6]),
+    recomputed=st.sampled_from(["core_attn", "mlp_gate"]),
 )
-def test_adapters_that_are_held_are_those_that_run(name, modules, tp, sequence_parallel, encoder_layers):
-    """Each is two narrow products. Behind an encoder, keys and values are of another product than queries."""
+def test_adapters_that_are_held_are_those_that_run(name, modules, tp, sequence_parallel, encoder_layers, recomputed):
+    """Each is two narrow products. Behind an encoder, keys and values are of another product than queries.
+
+    Where half of a gated layer's first product is computed again, both halves read the same narrow values.
+    """
     shape, rank = model(name), 13  # which no model has a size of
     if encoder_layers and not shape.latent:
         shape = replace(shape, encoder_layers=encoder_layers)
     chosen = {"lora_rank": rank, "lora_modules": (*modules,), "sequence_parallel": sequence_parallel}
-    plan = Plan.of(512, 1, tp=tp, **chosen)
+    plan = Plan.of(512, 1, tp=tp, recompute="selective", recompute_modules=(recomputed,), **chosen)
     assume(divides(shape, plan))
     for kind, _ in kinds(shape, range(shape.depth)):
         works = [kernel.work for block in blocks(shape, plan, kind) for kernel in block.kernels]
