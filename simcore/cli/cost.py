@@ -154,14 +154,14 @@ def simple_run(variant: simple.Variant, **values: Any) -> None:
     speed = f"{run.D / (run.run_time_days * describe.DAY_S) / run.p:,.0f} tokens/s on each"
     took = f"{describe.duration(run.run_time_days * describe.DAY_S)} on {run.p:,} {name}s"
     answer = f"The run takes {took}: {speed}, {run.util:.1%} of the peak (MFU)."
-    print_result(answer, document, lines, _simple_operated(values, setup, run), executed)
+    print_result(answer, document, lines, _simple_operated(values, setup, run, hardware.chips), executed)
 
 
 def _simple_operated(
-    values: dict[str, Any], setup: simple.Setup, run: simple.SimpleRun
+    values: dict[str, Any], setup: simple.Setup, run: simple.SimpleRun, chips: int
 ) -> operation.OperationCost | None:
-    """With a wide-area link every site holds a replica and exchanges the gradients of a batch."""
-    asked, run_s = operated(values, run.p), run.run_time_days * describe.DAY_S
+    """With a wide-area link every site holds a replica and exchanges gradients once a batch. A pod is many `chips`."""
+    asked, run_s = operated(values, run.p * chips), run.run_time_days * describe.DAY_S
     if asked is None or asked.wide_area_bytes_per_s is None:
         return operation.OperationCost(asked, run_s) if asked else None
     if setup.dp == 1:

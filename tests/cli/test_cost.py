@@ -169,3 +169,12 @@ def test_the_energy_of_an_accelerator_is_that_of_its_board_at_work_with_its_shar
     for wrong, said in [("H10", "H100"), ("TPUv5e", "power limit"), ("-5", "watts above 0")]:
         assert main([*given, "--chip_watts", wrong]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_pod_costs_and_fails_as_its_chips_do():
+    asked = "--chip_watts H100 --price_per_chip_hour 2 --mtbf_hours 50700 --checkpoint_seconds 60 --json"
+    pods = json.loads(printed("simple", SIMPLE.replace("A100_40GB", f"H100_x64_pod {asked}")))
+    found, chips = pods["operation"], 64 * pods["p"]
+    assert found["expected_failures"] == pytest.approx(found["wall_clock_s"] * chips / (50700 * 3600))
+    assert found["money"] == pytest.approx(found["wall_clock_s"] / 3600 * chips * 2)
+    assert found["energy_joules"] == pytest.approx(found["wall_clock_s"] * chips * (0.93 + 0.4) * 700 / 0.95)

@@ -24,17 +24,22 @@ BASE_UTILIZATION: dict[Variant, float] = {"readme": 1.0, "head": 0.6}
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """Peak rates: 8-bit FLOP/s, memory and network in bytes per second (both directions of the network together)."""
+    """Peak rates: 8-bit FLOP/s, memory and network in bytes per second (both directions of the network together).
+
+    A pod counts as one with the rates of so many chips.
+    """
 
     flop_per_s: float
     memory_bytes_per_s: float
     network_bytes_per_s: float
+    chips: int = 1
 
 
 CHIPS: dict[str, dict[str, Chip]] = {}
 """Those of either variant, and of the optimiser (`scaling`), by their names."""
 for _source, _name, *_rates in table(__file__, "chips.txt"):
-    CHIPS.setdefault(_source, {})[_name] = Chip(*map(float, _rates))
+    _flop_per_s, _memory, _network = map(float, _rates[:3])
+    CHIPS.setdefault(_source, {})[_name] = Chip(_flop_per_s, _memory, _network, *map(int, _rates[3:]))
 
 
 @dataclass(frozen=True, slots=True)
