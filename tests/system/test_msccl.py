@@ -19,7 +19,7 @@ from simcore.system.plans.msccl import read_program
 from simcore.workload.model import CollectiveKind
 
 STEP = (
-    '<step s="{}" type="{}" srcbuf="{}" srcoff="{}" dstbuf="{}" dstoff="{}" cnt="1" depid="{}" deps="{}" hasdep="0"/>'
+    '<step s="{}" type="{}" srcbuf="{}" srcoff="{}" dstbuf="{}" dstoff="{}" cnt="1" depid="{}" deps="{}" hasdep="1"/>'
 )
 
 
@@ -397,6 +397,7 @@ ADDS_TO_WHAT_IS_SENT = program(
         (RING.replace('srcbuf="i"', 'srcbuf="s"', 1), 4, "has nothing in slot"),
         (RING.replace("</algo>", ""), 0, "not well-formed"),
         (forwarding(3).replace('depid="0" deps="0"', 'depid="-1" deps="-1"'), 20, "reads what may not have come yet"),
+        (all_pairs(3).replace('hasdep="1"', 'hasdep="0"'), 12, "nobody is told"),
         (all_pairs(3).replace('s_chunks="6"', 's_chunks="1"'), 0, "buffer s of rank 2 has no chunk 1"),
         (RING.replace('dstoff="3"', 'dstoff="4"', 1), 0, "buffer io of rank 0 has no chunk 4"),
         (ADDS_TO_WHAT_IS_SENT, 0, "overwrites slot 0 of buffer io of rank"),
@@ -413,6 +414,20 @@ def test_a_program_that_does_not_work_is_refused_with_its_place(tmp_path, text, 
     said = str(caught.value)
     assert words in said
     assert f"algo.xml:{line or ''}" in said
+
+
+def test_a_step_is_waited_for_until_its_block_tells_so(tmp_path):
+    """MSCCL's interpreter counts a block's steps for others behind those with `hasdep`: a later one tells of it."""
+    text = forwarding(4)
+    silent = re.sub('(type="r".*)hasdep="1"(.*\n.* s="1" type="r")', r'\1hasdep="0"\2', text)
+    later = text.split("<gpu")  # two of the ranks receive twice and hand on both
+    for rank, block in ((1, 2), (2, 0)):
+        later[rank + 1] = later[rank + 1].replace(f'depid="{block}" deps="0"', f'depid="{block}" deps="1"')
+    sent = []
+    for each in (text, silent, "<gpu".join(later)):
+        (tmp_path / "a.xml").write_text(each)
+        sent.append(read_program(tmp_path / "a.xml"))
+    assert sent[0] != sent[1] == sent[2]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ packets when it is there.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import lcm
 from pathlib import Path
 from typing import TypeVar
@@ -65,7 +65,7 @@ def read_program(path: str | Path) -> tuple[Claim, tuple[Transfer, ...]]:
 def _xml_blocks(program: Program, gpu: Element) -> Iterator[Block]:
     """The thread blocks of a rank."""
     rank = gpu.integer("id")
-    lengths = {tb.integer("id"): len(tb.all("step")) for tb in gpu.all("tb")}
+    tellers = {tb.integer("id"): _tellers(tb.all("step")) for tb in gpu.all("tb")}
     taken = set[str]()
     for tb in gpu.all("tb"):
         send, recv = (tb.integer(key, -1, minimum=-1) for key in ("send", "recv"))
@@ -78,8 +78,18 @@ def _xml_blocks(program: Program, gpu: Element) -> Iterator[Block]:
             raise tb.error("another thread block of this rank has the same", "one of its own", min(twice))
         taken |= own
         comes, goes = (recv, rank, channel), (rank, send, channel)
-        steps = [_step(program, rank, number, step, lengths, comes, goes) for step in tb.all("step")]
+        steps = [_step(program, rank, number, step, tellers, comes, goes) for step in tb.all("step")]
         yield Block(rank, number, steps)
+
+
+def _tellers(steps: Sequence[Element]) -> list[int | None]:
+    """For each step of a thread block which one, it or a later one, tells the others that it is done: has `hasdep`."""
+    found, following = list[int | None](), None
+    for place, step in reversed([*enumerate(steps)]):
+        if step.text("type") != "nop" and step.integer("hasdep", 1):
+            following = place
+        found.append(following)
+    return found[::-1]
 
 
 def _own(tb: Element, send: int, recv: int, channel: int) -> set[str]:
@@ -90,7 +100,13 @@ def _own(tb: Element, send: int, recv: int, channel: int) -> set[str]:
 
 
 def _step(
-    program: Program, rank: int, number: int, step: Element, lengths: dict[int, int], comes: Wire, goes: Wire
+    program: Program,
+    rank: int,
+    number: int,
+    step: Element,
+    tellers: dict[int, list[int | None]],
+    comes: Wire,
+    goes: Wire,
 ) -> Op:
     """A step of thread block `number`: what comes from a rank may be reduced, kept, and go on to another."""
     kind = step.text("type")
@@ -99,9 +115,13 @@ def _step(
     awaited, sees = step.integer("depid", -1, minimum=-1), None
     if awaited >= 0:
         place = step.integer("deps", -1, minimum=-1)
-        if awaited not in lengths or place >= lengths[awaited]:
-            raise step.error("waits for a step that does not exist", found=f"step {place} of block {awaited}")
-        sees = ("step", rank, awaited), max(place, 0), place + 1
+        found, told = f"step {place} of block {awaited}", tellers.get(awaited, [])
+        if place >= len(told):
+            raise step.error("waits for a step that does not exist", found=found)
+        if (teller := told[max(place, 0)]) is None:
+            expected = 'hasdep="1" there, or at a later step of its block'
+            raise step.error("waits for a step of which nobody is told that it is done", expected, found)
+        sees = ("step", rank, awaited), teller, teller + 1
     gives: tuple[Signal, ...] = (("step", rank, number),)
     if kind == "nop":
         return Op(step.location, sees=sees, gives=gives)
