@@ -89,6 +89,8 @@ def transformer_run(**values: Any) -> None:
         document["predicted"], runtime_s = asdict(found), found.runtime_s
         took = f"{describe.duration(runtime_s)}{_speed(run, runtime_s)}"
         answer = f"{what} takes {took}, {found.utilisation:.1%} of the peak (MFU)."
+        if rates:
+            answer += f" By the closed form it would be {describe.duration(rates['runtime_s'])}, as told below."
     print_result(answer, document, lines, _operated(values, run, runtime_s), executed)
 
 

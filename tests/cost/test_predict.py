@@ -248,6 +248,20 @@ def test_a_predicted_run_has_one_accelerator_in_every_place_of_its_grid(capsys):
     assert "--chips_per_cluster" in capsys.readouterr().out
 
 
+def test_a_predicted_run_has_the_smallest_efficient_micro_batch(capsys):
+    """With two ways to time a run, what it is told to need holds for both, and the answer names the one it gives."""
+    words = "--num_layers 32 --d_model 8192 --dataset_size 3e11 --batch_size 1024 --p_data 16 --p_pipe 2 --p_seq 4"
+    asked, times = ["cost", "transformer", *words.split(), "--p_tensor_int", "8", "--cluster", "selene"], []
+    for chosen in ([], ["--microbatch_size", "32"], ["--microbatch_size", "16"]):
+        assert main([*asked, *chosen, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["microbatch_sizes"][0] == 32
+        times.append(document["predicted"]["runtime_s"])
+    assert times[0] == times[1] < times[2]
+    assert main([*asked, "--cluster_flop_rate", "156e12"]) == 0
+    assert "By the closed form it would be 3.0 days" in capsys.readouterr().out.splitlines()[0]
+
+
 def test_a_predicted_run_costs_what_it_takes(capsys):
     """Energy, money and traffic of 8 A100: by the hours of the prediction, were they 3.4 days of the closed form."""
     words = "--p_data 8 --cluster selene --chip_watts 400 --pue 1.2 --price_per_chip_hour 2 --skip_efficiency_check"

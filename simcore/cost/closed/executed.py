@@ -281,8 +281,9 @@ class Utilised:
 
 
 def utilised(run: RunCost, cluster: Cluster, microbatch_size: int | None) -> Utilised:
-    """A point of the grid is an accelerator; micro-batches are of so many sequences over all replicas, or of one each.
+    """A point of the grid is an accelerator; `microbatch_size` counts sequences over all replicas.
 
+    As `transformer_batch` it takes the smallest efficient one where none is given and it divides, else one each.
     Embedding and head, which the count leaves out, have next to no vocabulary. InputError where degrees do not divide.
     """
     model, grid, training = run.model, run.grid, run.training
@@ -294,7 +295,8 @@ def utilised(run: RunCost, cluster: Cluster, microbatch_size: int | None) -> Uti
         tied=True, norms=norms, experts=experts, parallel_block=not model.consecutive,
     )  # fmt: skip
     tp, replicas = grid.tensor_int * grid.tensor_ext, grid.data * grid.exp
-    each, rest = divmod(microbatch_size or replicas, replicas)
+    efficient = (size for size in run.microbatch_sizes or () if size % replicas == 0)
+    each, rest = divmod(microbatch_size or next(efficient, replicas), replicas)
     if rest:
         raise InputError.at("--microbatch_size", "does not divide", expected=f"a multiple of {replicas}")
     system = of_size(cluster, grid.clusters)
