@@ -246,7 +246,8 @@ class Header:
         absent = [key for key in ("pp", "vpp", "ga") if not self.value(key, 0)]
         found = [f"{where}: the header gives no {', '.join(absent)}; 1 is meant where it is needed"] if absent else []
         stages, traffic = self.value("pp", 1), self.value(PIPELINE, 0)
-        if (stages > 1) != (traffic > 0):
+        untold = stages > 1 and not traffic and STAGES not in self.values  # rows of every stage may hold its waiting
+        if untold or (stages <= 1 and traffic > 0):
             found.append(f"{where}: pp is {stages} but pp_comm is {traffic} bytes")
         return found
 

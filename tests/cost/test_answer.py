@@ -83,6 +83,12 @@ def test_a_written_step_is_there_once(suffix, tmp_path, capsys):
     assert "--force" in capsys.readouterr().err
 
 
+def test_a_written_step_whose_rows_wait_for_transfers_is_read_without_a_warning(tmp_path):
+    assert main([*STEP, "-o", str(tmp_path / "step.txt")]) == 0
+    workload = simcore.load_workload(tmp_path / "step.txt")
+    assert (workload.parallelism.pp, workload.pipeline_bytes, workload.warnings) == (2, 0, ())
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
