@@ -32,6 +32,8 @@ def names(shelf: Shelf) -> list[str]:
 def resolve(name: str, shelf: Shelf) -> Path:
     """The path meant by `name`: a file or folder as it is, otherwise a shipped example; InputError names the nearest.
 
+    A folder that is none of this shelf, as what a run has written, hides no example.
+
     >>> resolve("pyproject", "topologies")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
@@ -40,18 +42,26 @@ def resolve(name: str, shelf: Shelf) -> Path:
     path = Path(name)
     if not name:
         raise InputError.at(shelf, "there is no name", expected="a path or the name of a shipped example")
-    if exists(path) or (shelf == "workloads" and is_set(path)) or path.suffix or len(path.parts) > 1:
+    if (shelf == "workloads" and is_set(path)) or path.suffix or len(path.parts) > 1:
         return path
-    for suffix in SUFFIXES[shelf]:
-        shipped = folder(shelf) / f"{name}{suffix}"
-        if exists(shipped):
-            return shipped
+    shipped = next(filter(exists, (folder(shelf) / f"{name}{suffix}" for suffix in SUFFIXES[shelf])), None)
+    if exists(path) and (shipped is None or not path.is_dir() or (shelf == "workloads" and _holds_workload(path))):
+        return path
+    if shipped is not None:
+        return shipped
     raise InputError.at(
         name,
         f"there is no such file, and no such name in {shelf}/",
         expected=f"a path or the name of a shipped example; {closest(name, names(shelf))}",
         found=repr(name),
     )
+
+
+def _holds_workload(place: Path) -> bool:
+    """Whether a folder holds traces of ranks, or rows or traces of a wafer's nodes."""
+    if any(RANK_FILE.fullmatch(file.name) or file.suffix == ".et" for file in place.iterdir()):
+        return True
+    return any(any(place.glob(f"{above}node_*")) for above in ("", "*/", "*/*/"))
 
 
 def is_set(prefix: Path) -> bool:

@@ -20,6 +20,21 @@ def test_every_shipped_workload_reads_without_a_warning(name):
     assert not workload.warnings
 
 
+def test_a_folder_hides_a_shipped_example_only_where_it_is_a_workload(tmp_path, monkeypatch):
+    """What a run of an example writes often has its name."""
+    monkeypatch.chdir(tmp_path)
+    for name, shelf in (("ring8", "topologies"), ("dlrm", "workloads")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.json").write_text("{}")
+        assert library.resolve(name, shelf).parent.name == shelf
+        (tmp_path / "other").mkdir(exist_ok=True)
+        assert str(library.resolve("other", shelf)) == "other"
+    (tmp_path / "dlrm" / "w.0.et").touch()
+    assert str(library.resolve("dlrm", "workloads")) == "dlrm"
+    (tmp_path / "gpt_7b" / "nodes" / "decode0" / "node_0").mkdir(parents=True)
+    assert str(library.resolve("gpt_7b", "workloads")) == "gpt_7b"
+
+
 def test_a_path_is_taken_as_it_is_and_a_miss_names_the_nearest(tmp_path):
     path = tmp_path / "mine.yaml"
     assert library.resolve(str(path), "topologies") == path
