@@ -443,10 +443,12 @@ class EventError(ValueError):
         self.steps = steps
 
     def refused(self, content: bytes, file: str) -> InputError:
-        """The error with the value's place in the document."""
+        """The error with the value's place in the document, and what stands there for what was read as null."""
         listed = content.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
         place, line = location((content, file), self.steps if listed else ("traceEvents", *self.steps))
-        return InputError.at(place, str(self), expected="an event of PyTorch's profiler", source=line)
+        word = re.match(r"[-+]?\w+", line[place.column - 1 :])
+        said = str(self).replace("got `null`", f"got `{word[0]}`") if word else str(self)
+        return InputError.at(place, said, expected="an event of PyTorch's profiler", source=line)
 
 
 def _each(events: Iterable[msgspec.Raw], take: Callable[[Event], None]) -> None:

@@ -316,6 +316,14 @@ def test_a_broken_trace_is_refused_with_its_name(tmp_path, content, message):
     assert "broken.json" in str(error.value)
 
 
+@pytest.mark.parametrize("written", ["Infinity", "-inf", "NaN", "null"])
+def test_a_time_that_is_no_number_is_told_as_it_stands_there(written):
+    content = b'{"traceEvents": [\n{"ph": "X", "cat": "kernel", "name": "k", "ts": %s, "dur": 1}]}' % written.encode()
+    with pytest.raises(InputError) as error:
+        read_kineto(content, "t.json")
+    assert f"t.json:2:49: error: traceEvents[0].ts: Expected `int | float`, got `{written}`" in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("file", "calls", "tasks", "steps"),
     [
