@@ -528,3 +528,16 @@ def test_a_converted_text_computes_as_long_as_it_says_and_under_astra_sim_a_thou
     assert "microseconds" in capsys.readouterr().err
     report = simcore.run(prefix, "ring8", profile=profile).to_dict()
     assert report["compute_ns"] == 4001 * unit_ns
+
+
+@pytest.mark.parametrize("ending", [".et", ".et.gz", ".json", ".json.gz"])
+def test_the_name_of_what_is_made_says_its_form_as_it_does_of_a_set(ending, tmp_path):
+    """Of a text as of the traces that are made of it."""
+    (tmp_path / "w.txt").write_text("DATA\n1\nfc -1 10 NONE 0 10 NONE 0 10 ALLREDUCE 65536 0\n")
+    for source, target in (("w.txt", "plain"), ("w.txt", f"a{ending}"), ("plain", f"b{ending}")):
+        count = ["--npus", "2"] if source == "w.txt" else []
+        assert main(["convert", str(tmp_path / source), str(tmp_path / target), *count]) == 0
+    for rank in range(2):
+        made, again = (tmp_path / f"{name}.{rank}{ending}" for name in "ab")
+        assert made.read_bytes() == again.read_bytes()
+    assert len([*tmp_path.iterdir()]) == 7

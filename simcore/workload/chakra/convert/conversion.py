@@ -98,8 +98,7 @@ def _trace_set(source: str, target: str, options: Options) -> Files:
     """Every rank of a set in today's schema, as JSON when the target's name ends so, and the groups beside it."""
     counts = any(".eg" in file.suffixes for file in reader.files_of_set(source).values())
     files = reader.current_files(source, options.clock_mhz(counts=counts))
-    ending = next((each for each in ENDINGS if target.endswith(each)), "")
-    base, ending = target.removesuffix(ending), ending or ".et"
+    base, ending = _parted(target)
     made = {Path(f"{base}.{rank}{ending}"): _formed(data, source, ending, options) for rank, data in files.items()}
     return made | writer.groups_beside(source, base)
 
@@ -107,33 +106,46 @@ def _trace_set(source: str, target: str, options: Options) -> Files:
 def _from_flexflow(source: str, target: str, options: Options) -> Files:
     clock_mhz = options.clock_mhz(counts=options.compat)
     unit = clock_mhz * CYCLES_PER_MHZ if options.compat else flexflow.NS_PER_MS
-    return _ranks(target, flexflow.convert(source, ns_per_unit=unit))
+    return _ranks(source, target, flexflow.convert(source, ns_per_unit=unit), options)
 
 
 def _from_pytorch(source: str, target: str, options: Options) -> Files:
     options.clock_mhz(counts=False)
     data = pytorch.convert(source, options.kineto, compat=options.compat, tell=options.tell)
     reader.decode(data, source)
-    return {Path(target if target.endswith(".et") else f"{target}.{options.rank}.et"): data}
+    if target.endswith(JSON):
+        data = _formed(data, source, target, options)
+    return {Path(target if target.endswith(ENDINGS) else f"{target}.{options.rank}.et"): data}
 
 
 def _from_text(source: str, target: str, options: Options) -> Files:
     options.clock_mhz(counts=False)
     workload = text.read(source)
     if options.sizes:
-        return _ranks(target, native.convert(workload, options.sizes, options.iterations, policy=options.policy))
+        made = native.convert(workload, options.sizes, options.iterations, policy=options.policy)
+        return _ranks(source, target, made, options)
     steps = text_converter.steps(workload, options.iterations, num_dims=options.num_dims, compat=options.compat)
     if any(layer.update_ns and any(phase.collective for phase in layer.phases) for layer in workload.layers):
         options.tell("update delays are left out, as Chakra's converter leaves them out; --native keeps them")
     if not options.compat:
-        return _ranks(target, [text_converter.encode(steps)] * options.npus)
+        return _ranks(source, target, [text_converter.encode(steps)] * options.npus, options)
     body = read_text(source).replace("\r\n", "\n").replace("\r", "\n")
     firsts = (rank * len(steps) for rank in meter().over(range(options.npus)))
-    return _ranks(target, [text_converter.encode(steps, first_id=at, compat=True, source=body) for at in firsts])
+    made = [text_converter.encode(steps, first_id=at, compat=True, source=body) for at in firsts]
+    return _ranks(source, target, made, options)
 
 
-def _ranks(prefix: str, contents: list[bytes]) -> Files:
-    return {Path(f"{prefix}.{rank}.et"): data for rank, data in enumerate(contents)}
+def _ranks(source: str, target: str, contents: list[bytes], options: Options) -> Files:
+    """A trace for every rank, as JSON when the target's name ends so."""
+    base, ending = _parted(target)
+    made = contents if ending not in JSON else [_formed(data, source, ending, options) for data in contents]
+    return {Path(f"{base}.{rank}{ending}"): data for rank, data in enumerate(made)}
+
+
+def _parted(target: str) -> tuple[str, str]:
+    """How the names of a set's files begin and end."""
+    ending = next((each for each in ENDINGS if target.endswith(each)), "")
+    return target.removesuffix(ending), ending or ".et"
 
 
 TEXT = Source(
