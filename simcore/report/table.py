@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from unicodedata import combining, east_asian_width
 
 from simcore.errors import printable
 from simcore.units import format_bytes, format_ns, format_rate
@@ -66,16 +67,35 @@ def signed(value: Any, unit: str) -> str:
     return ("+" if value > 0 else "-" if value < 0 else "") + shown(abs(value), unit)
 
 
+def breadth(text: str) -> int:
+    """How many characters of a terminal a text is wide: ideographs take two, what stands on another none.
+
+    >>> breadth("fc_层"), breadth("fc")
+    (5, 2)
+    """
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in text)
+
+
 def shorten(text: str, width: int) -> str:
-    """`text` in at most `width` characters, its middle left out where it is longer.
+    """`text` in at most `width` characters of a terminal, its middle left out where it is longer.
 
     >>> shorten("encoder.layer.11.attention.output", 20)
     'encoder.l…ion.output'
     """
-    if len(text) <= width:
+    if breadth(text) <= width:
         return text
     head = (width - 1) // 2
-    return text[:head] + "…" + text[len(text) - (width - 1 - head) :]
+    return _begins(text, head) + "…" + _begins(text[::-1], width - 1 - head)[::-1]
+
+
+def _begins(text: str, width: int) -> str:
+    """As much of its beginning as fits."""
+    most = text[:width] if width > 0 else ""
+    while breadth(most) > width:
+        most = most[:-1]
+    return most
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +147,7 @@ class Table:
         widths = _widths(lines, text, width - indent)
         aligned = [
             "  ".join(
-                shorten(cell, room).ljust(room) if left else cell.rjust(room)
+                _padded(shorten(cell, room), room) if left else cell.rjust(room)
                 for cell, room, left in zip(line, widths, text, strict=True)
             ).rstrip()
             for line in lines
@@ -174,7 +194,7 @@ class Table:
 
 def _widths(lines: Sequence[Sequence[str]], text: Sequence[bool], width: int) -> list[int]:
     """How wide each column is: as its widest cell, unless that is too much in all."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths = [max(map(breadth, column)) for column in zip(*lines, strict=True)]
     elastic = [at for at, left in enumerate(text) if left]
     for at in elastic:  # a list of ranks may have a million characters, and is narrowed by one at a time below
         widths[at] = min(widths[at], max(width, LEAST_WIDTH))
@@ -183,6 +203,10 @@ def _widths(lines: Sequence[Sequence[str]], text: Sequence[bool], width: int) ->
         widths[max(elastic, key=lambda at: widths[at])] -= 1
         excess -= 1
     return widths
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - breadth(text))
 
 
 def _one_line(text: str) -> str:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import simcore
 from simcore.network.topology.model import Dimension, Topology
 from simcore.report.model import Report
-from simcore.report.table import Table, columns, shorten
+from simcore.report.table import Table, breadth, columns, shorten
 from simcore.report.tables import layer_total, layers_by_name, per_iteration
 from simcore.report.text import EXPOSED_DEFINITIONS, headline, render, use_colour
 from simcore.timeline.breakdown import operation_totals
@@ -73,10 +73,10 @@ def test_control_characters_of_names_do_not_reach_the_terminal():
     assert "\x1b" not in render(report(layers=("evil\x1b[2J", "b")).to_dict())
 
 
-@given(st.text(st.characters(categories=["L"]), max_size=40), st.integers(3, 30))
+@given(st.text(st.characters(categories=["L"]), max_size=40), st.integers(5, 30))
 def test_shortened_text_keeps_both_ends(text, width):
     short = shorten(text, width)
-    assert len(short) <= width
+    assert breadth(short) <= width
     assert short == text or (short[0], short[-1]) == (text[0], text[-1])
 
 
@@ -130,3 +130,12 @@ def test_a_name_takes_one_line_of_a_table_whatever_it_holds(name):
     """Names of a trace's nodes are free texts."""
     table = Table("", columns("name", "time_ns"), [(name, 1), ("other", 2)])
     assert len(table.text().splitlines()) == 3
+
+
+@given(st.lists(st.text("a层é́ｆ", min_size=1), min_size=1, max_size=4), st.integers(20, 60))
+def test_columns_stand_below_each_other_however_wide_their_characters_are(names, width):
+    """A terminal shows an ideograph as wide as two letters."""
+    lines = Table("", columns("layer", "time_ns"), [(name, 1) for name in names]).text(width).splitlines()
+    ends = {breadth(line) for line in lines}
+    assert len(ends) == 1
+    assert max(ends) <= width
