@@ -14,7 +14,7 @@ from simcore.cli.table import options_of
 from simcore.errors import InputError
 from simcore.files import write_text
 from simcore.generate.aicb.files import aicb_inference_step, aicb_step, file_name, inference_file_name
-from simcore.generate.aicb.inference import InferenceOptions
+from simcore.generate.aicb.inference import InferenceOptions, told_name
 from simcore.generate.aicb.options import FRAMES
 from simcore.generate.build import Asked
 from simcore.generate.inference import inference_step, inference_traces
@@ -134,7 +134,8 @@ def _only_corrected(extra: dict[str, Any]) -> None:
 def inference(model: str, config: str | None, **values: Any) -> None:
     """One prefill or decode step of a model."""
     output, profiled = _Output.taken(values), values.pop("aiob_enable")
-    output = output.named(lambda: inference_file_name(_of_aicb(model, config, values), output.form))
+    aicb, compat = _of_aicb(model, config, values), output.compat and config
+    output = output.named(lambda: inference_file_name(aicb, told_name(aicb) if compat else model, output.form))
     # Its models have experts, its files our --output.
     _tell_ignored({name: values.pop(name) for name in ("moe_enable", "aiob_forward_loops", "result_dir")})
     if profiled and not (output.compat and values["comp_filepath"]):
@@ -147,7 +148,7 @@ def inference(model: str, config: str | None, **values: Any) -> None:
             raise InputError.at("--format", message, expected="text", found=output.form)
         if config is None:
             raise InputError.at("CONFIG", "AICB needs a configuration file", expected="a JSON file", found="none")
-        output.finish(aicb_inference_step(_of_aicb(model, config, values)))
+        output.finish(aicb_inference_step(aicb))
         return
     made = inference_step(model, config, output.form, **values)
     if output.form != "chakra":

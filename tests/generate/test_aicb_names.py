@@ -50,6 +50,30 @@ def test_every_file_of_the_oracle_has_the_name_that_aicb_gave_it():
     assert checked > 40
 
 
+@pytest.mark.parametrize(
+    ("asked", "more", "named"),
+    [
+        ("DeepSeek-671B", {}, "DeepSeek-671B"),
+        ("my/DeepSeek-V2", {}, "DeepSeek-671B"),
+        ("Qwen3-Moe-30B", {}, "Qwen3-Moe-235B"),
+        ("Qwen3-Moe-30B", {"model_name": "mine"}, "mine"),
+    ],
+)
+def test_the_file_of_an_inference_step_is_called_after_the_kind_of_model_or_as_its_configuration_says(
+    asked, more, named, tmp_path, capsys
+):
+    """What is typed chooses the kind alone (MockedParamsBase of AICB's `mocked_model/MockedModel.py`)."""
+    keys = """num_layers num_hidden_layers dense_layer num_experts shared_experts hidden_size vocab_size expert_dim
+        moe_intermediate_size d_kv_c d_q_c d_r d_q d_kv num_attention_heads moe_router_topk num_experts_per_tok"""
+    (tmp_path / "config.json").write_text(json.dumps(dict.fromkeys(keys.split(), 2) | more))
+    words = ["generate", "inference", "--compat", "aicb-2.1", asked, str(tmp_path / "config.json")]
+    assert main([*words, "-o", f"{tmp_path}/made/"]) == 0
+    assert [path.name for path in (tmp_path / "made").iterdir()] == [
+        f"{named}-world_size1-tp1-pp1-ep1-bs1-seq1-decode.txt"
+    ]
+    capsys.readouterr()
+
+
 def test_a_list_of_two_steps_is_the_list_of_one_twice(capsys):
     words = [
         "generate",

@@ -48,12 +48,12 @@ def file_name(options: Options, form: str) -> str:
     return stem + SUFFIXES[form]
 
 
-def inference_file_name(options: InferenceOptions, form: str) -> str:
-    """What AICB calls the file of an inference step."""
+def inference_file_name(options: InferenceOptions, model: str, form: str) -> str:
+    """What AICB calls the file of an inference step of a `model` of this name."""
     degrees = f"tp{options.tensor_model_parallel_size}-pp{options.pipeline_model_parallel}"
     world = f"world_size{options.world_size}-{degrees}-ep{options.expert_model_parallel_size}"
     sizes = f"bs{options.micro_batch}-seq{options.seq_length}"
-    return f"{options.model_name}-{world}-{sizes}-{options.phase}{SUFFIXES[form]}"
+    return f"{model}-{world}-{sizes}-{options.phase}{SUFFIXES[form]}"
 
 
 def aicb_inference_step(options: InferenceOptions) -> Made:

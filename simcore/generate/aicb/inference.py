@@ -51,11 +51,8 @@ _OPTIONAL = ("num_experts", "moe_router_topk", *_EXPERTS)
 
 def inference_text(options: InferenceOptions) -> TextFile:
     """Make the file AICB's inference generator writes; InputError names the option or key where AICB stops."""
-    family = next((part for part in MODELS if part in options.model_name), None)
-    if family is None:
-        known = f"a name with one of these: {closest(options.model_name, MODELS)}"
-        raise InputError.at("MODEL", "AICB has no such model", expected=known, found=options.model_name)
-    keys, names = MODELS[family]
+    family = _family(options)
+    keys, names, _ = MODELS[family]
     for option in ("tensor_model_parallel_size", "expert_model_parallel_size"):
         size = getattr(options, option)
         if not 1 <= size <= options.world_size:
@@ -66,6 +63,21 @@ def inference_text(options: InferenceOptions) -> TextFile:
     times = inference_times(options.comp_filepath) if options.comp_filepath else {}
     made = _rows(options, shape, times, deepseek=family == "DeepSeek")
     return TextFile(_header(options, shape), [made[name] for name in names(shape)])
+
+
+def told_name(options: InferenceOptions) -> str:
+    """What AICB calls the model in its file's name: as the configuration file does, else all of a kind alike."""
+    with Problems() as problems:
+        entries = dict(read(options.config_file, problems).mapping())
+        return entries["model_name"].text() if "model_name" in entries else MODELS[_family(options)][2]
+
+
+def _family(options: InferenceOptions) -> str:
+    family = next((part for part in MODELS if part in options.model_name), None)
+    if family is None:
+        known = f"a name with one of these: {closest(options.model_name, MODELS)}"
+        raise InputError.at("MODEL", "AICB has no such model", expected=known, found=options.model_name)
+    return family
 
 
 def _shape(options: InferenceOptions, keys: tuple[str, ...]) -> Shape:
@@ -148,9 +160,9 @@ def _qwen(shape: Shape) -> Iterator[str]:
         yield from ("attention_norm", attention, "moe_norm", "moe_route", "moe_expert")
 
 
-MODELS: dict[str, tuple[tuple[str, ...], Callable[[Shape], Iterator[str]]]] = {
-    "Qwen3-Moe": (_QWEN, _qwen),
-    "Qwen3-Next": ((*_QWEN, "full_attention_interval"), _qwen),
-    "DeepSeek": (_DEEPSEEK, _deepseek),
+MODELS: dict[str, tuple[tuple[str, ...], Callable[[Shape], Iterator[str]], str]] = {
+    "Qwen3-Moe": (_QWEN, _qwen, "Qwen3-Moe-235B"),
+    "Qwen3-Next": ((*_QWEN, "full_attention_interval"), _qwen, "Qwen3-Next-80B"),
+    "DeepSeek": (_DEEPSEEK, _deepseek, "DeepSeek-671B"),
 }
-"""Part of a model's name -> keys its configuration must have, and the rows of its layers in order."""
+"""Part of a model's name -> keys its configuration must have, the rows of its layers in order, what AICB calls them."""
