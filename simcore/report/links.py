@@ -37,7 +37,8 @@ def links_figure(timeline: Timeline) -> Figure:
     """
     links = timeline.links
     if links is None or not len(links.size_bytes):
-        raise InputError.at("--links", "this run has no links", expected="a run with --network congested or fair")
+        expected = "a run with --network congested or fair" if links is None else "a topology of several NPUs"
+        raise InputError.at("--links", "this run has no links", expected=expected)
     figure = _matrix(links) if links.coordinates is None else _map(timeline, links, links.coordinates.astype(float))
     most = int(links.size_bytes.argmax())  # the longest busy may be another one
     busy, carried = links.busy_ns[most] / max(timeline.time_ns, 1), format_bytes(int(links.size_bytes[most]))

@@ -63,8 +63,11 @@ def test_the_title_says_in_how_many_iterations_a_link_carried_what_it_says():
 
 
 def test_networks_without_links_are_refused():
-    with pytest.raises(InputError, match="no links"):
-        links_figure(grid("Ring", network="congestion-free"))
+    alone = {"rows": 1, "columns": 1}
+    for changes, expected in (({"network": "congestion-free"}, "--network congested"), (alone, "several NPUs")):
+        with pytest.raises(InputError, match="no links") as refused:
+            links_figure(grid("Ring", **changes))
+        assert expected in refused.value.problems[0].expected
 
 
 def test_a_network_that_does_not_lie_flat_is_a_matrix_from_node_to_node():
