@@ -223,7 +223,7 @@ def readers(folder: Path) -> dict[str, Reader]:
         Reader("jobs.yaml", encoded(JOBS), read_jobs),
         Reader("prices.yaml", encoded(PRICES), lambda path: read_prices(str(path))),
         Reader("circuits.yaml", encoded(NETWORK + "circuits: {delay: 1 us, all_to_all: net.yml}\n"), load),
-        Reader("server.xml", SERVER.replace('sm="90"', 'gcn="942"').encode(), load),
+        Reader("server.xml", SERVER.replace('sm="90"', 'gcn="942"').replace("nvlink", "xgmi").encode(), load),
         Reader("infra.yaml", COMPOSED.encode(), load),
         Reader("algo.xml", PROGRAM.encode(), schedule.read),
         Reader("plan.json", encoded(PLAN), schedule.read),

@@ -124,7 +124,7 @@ def test_processors_are_joined_as_nccl_counts_with(server, words, rate):
 def test_a_server_as_rccl_writes_it_has_the_links_between_its_gpus(server, architecture, rate):
     """GB/s of a link of XGMI: src/graph/topo.h of RCCL, which writes architectures either way (910 is gfx90a; its own
     models are in tools/topo_expl). A processor may be its other end."""
-    text = SERVER.replace("0000:07:00.0", "0000:18:00.0").replace("0000:06:00.0", "0001:28:00.0")
+    text = SERVER.replace('0000:07:00.0" count="18', '0000:18:00.0" count="18').replace("0000:06:00.0", "0001:28:00.0")
     text = text.replace("nvlink", "xgmi").replace('sm="90"', f'gcn="{architecture}"')
     server.write_text(text)
     found = rates(server)
@@ -177,7 +177,14 @@ def test_a_server_may_be_the_graph_of_a_topology(server):
         (SERVER.replace('dev="0" sm', 'dev="x" sm'), "server.xml:5:"),
         (SERVER.replace('busid="0000:18:00.0" ', ""), "has no busid"),
         ("<algo/>", "not a topology of NCCL"),
-        (SERVER.replace('dev="1"', 'dev="0"'), "server.xml:14:7: error: several GPUs of a server"),
+        (SERVER.replace('dev="1"', 'dev="0"'), "server.xml:14:7: error: another device of this server has the same"),
+        (SERVER.replace("0001:28", "0000:18"), "server.xml:13:5: error: another device of this server has the same"),
+        (SERVER.replace("0000:19", "0000:04"), "busid='0000:04:00.0'"),
+        (SERVER.replace("</gpu>", '</gpu><gpu dev="5"/>', 1), "server.xml:5:118: error: another device of this server"),
+        (SERVER.replace(' sm="90"', "", 1), "server.xml:5:9: error: <gpu> has no sm"),
+        (SERVER.replace(' count="18"', ""), "server.xml:14:28: error: <nvlink> has no count"),
+        (SERVER.replace("nvlink", "xgmi").replace("0000:07", "0001:28"), "server.xml:5:9: error: <gpu> has no gcn"),
+        (SERVER.replace("0000:07", "0000:18"), "server.xml:5:30: error: a link joins two devices"),
     ],
 )
 def test_a_broken_file_of_nccl_is_refused(server, text, words):
@@ -345,6 +352,14 @@ def test_an_infragraph_from_before_there_were_schemes_is_read_as_it_was_meant(tm
     text = text.replace('"sw[0]"', "sw").replace("choice:", "type:").replace("gigabits_", "g_bits_")
     (tmp_path / "infra.yaml").write_text(text)
     assert load(str(tmp_path / "infra.yaml")).graph == graph
+
+
+@pytest.mark.parametrize(("number", "new"), [("host[1]", "host[-1]"), ("host[0]", "host[-2]"), ("sw[0]", "sw[-1]")])
+def test_an_infragraph_may_count_from_the_end(tmp_path, number, new):
+    """As infragraph 3.1's service and Python do: -1 is the last."""
+    for name, text in (("plain.yaml", INFRASTRUCTURE), ("infra.yaml", INFRASTRUCTURE.replace(number, new))):
+        (tmp_path / name).write_text(text)
+    assert load(str(tmp_path / "infra.yaml")).graph == load(str(tmp_path / "plain.yaml")).graph
 
 
 WORDS = sorted(set(re.findall(r"[a-z]\w+(?=:)", INFRASTRUCTURE)))

@@ -186,8 +186,8 @@ def _picked(node: Node, text: str, parts: Parts) -> Iterator[tuple[str, int]]:
         return
     name, count = match["name"], parts[match["name"]].count
     bounds = [int(bound) if bound else None for bound in (match["slice"] or ":").split(":")]
-    if len(bounds) == 1:  # a number alone
-        bounds = [int(match["slice"]), int(match["slice"]) + 1]
+    if len(bounds) == 1:  # a number alone, -1 for the last
+        bounds = [int(match["slice"]), int(match["slice"]) + 1 or None]
     there = all(bound is None or abs(bound) <= count for bound in bounds[:2]) and bounds[2:] != [0]
     picked = range(count)[slice(*bounds)] if there else ()
     if not picked:

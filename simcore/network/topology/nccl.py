@@ -76,19 +76,33 @@ def _server(
     edges += [edge for name, cpu in named for edge in _below(cpu, name, prefix)]
     for (one, cpu), (other, _) in permutations(named, 2):
         edges.append(Edge((one, other), _between_gb_per_s(cpu) * GIGA, PCI_NS))
-    found: dict[int, tuple[Element, str, str]] = {}
+    found: dict[int, tuple[Element, str]] = {}
+    names: dict[str, str] = {}
+    taken = set[tuple[str, object]]()
     for name, pci in ((name, pci) for name, cpu in named for pci in cpu.walk() if pci.name == "pci"):
+        busid = pci.text("busid").lower()
+        _once(pci, taken, busid=busid)
         for gpu in pci.all("gpu"):
-            if (dev := gpu.integer("dev")) in found:
-                raise gpu.error("several GPUs of a server have one dev", "every GPU once", f'dev="{dev}"')
-            found[dev] = gpu, pci.text("busid").lower(), name
-    names = {busid: f"{prefix}gpu{dev}" for dev, (_, busid, _) in found.items()}
-    for dev, (gpu, _, processor) in sorted(found.items(), key=itemgetter(0)):
+            dev = gpu.integer("dev")
+            _once(gpu, taken, dev=dev, pci=busid)
+            found[dev], names[busid] = (gpu, name), f"{prefix}gpu{dev}"
+    for dev, (gpu, processor) in sorted(found.items(), key=itemgetter(0)):
         for link in (*gpu.all("nvlink"), *gpu.all("xgmi"), *gpu.all("c2c")):
             if target := _end(link, names, processor):
                 ends = f"{prefix}gpu{dev}", target
-                links[ends] = links.get(ends, 0.0) + link.integer("count", 1, minimum=1) * _gb_per_s(link, gpu)
+                if ends[0] == target:
+                    raise link.error("a link joins two devices", "another target", target)
+                links[ends] = links.get(ends, 0.0) + link.integer("count", minimum=1) * _gb_per_s(link, gpu)
     return [f"{prefix}gpu{dev}" for dev in sorted(found)]
+
+
+def _once(element: Element, taken: set[tuple[str, object]], **said: object) -> None:
+    """Nothing else of its server may have what a device has for itself."""
+    for same in said.items():
+        if same in taken:
+            found = "{}={!r}".format(*same)
+            raise element.error("another device of this server has the same", "every device once", found)
+        taken.add(same)
 
 
 def _end(link: Element, names: Mapping[str, str], processor: str) -> str:
@@ -106,7 +120,7 @@ def _gb_per_s(link: Element, gpu: Element) -> float:
         return link.integer("bw", minimum=1) / 1000
     nvlink = link.name == "nvlink"
     rates = NVLINK_GB_PER_S if nvlink else XGMI_GB_PER_S
-    what = gpu.integer("sm", 80) if nvlink else gpu.integer("gcn", 0, base=16, prefix="gfx")
+    what = gpu.integer("sm") if nvlink else gpu.integer("gcn", base=16, prefix="gfx")
     return next((rate for least, rate in rates if what >= least), rates[-1][1])
 
 
