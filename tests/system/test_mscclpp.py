@@ -215,6 +215,7 @@ def in_the_switch(made):
         (changed(ring_all_gather(4), lambda made: ops(made, 3).pop(1)), "reads what may not have come yet"),
         (changed(all_gather(3), lambda made: ops(made)[2].update(name="nop")), "misses chunk 0 of rank 0 at the end"),
         (changed(all_gather(3), lambda made: ops(made)[0].update(name="nop")), "never gets past this"),
+        (changed(all_gather(3), lambda made: ops(made)[-1].update(channel_ids=[0, 1, 1])), "never gets past this"),
         (changed(all_gather(3), lambda made: ops(made)[2].update(name="glres")), "switches reduce"),
         (changed(all_gather(3), in_the_switch), "switches reduce"),
         (changed(all_gather(3), lambda made: ops(made)[2].update(name="putt")), "no such operation"),

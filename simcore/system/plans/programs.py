@@ -218,13 +218,13 @@ class Program:
 
     def _do(self, block: Block, op: Op) -> bool:
         """One step, if what it waits for is there."""
-        there = [self._given[signal] for signal in dict.fromkeys(op.takes)]
+        there = [(self._given[signal], count) for signal, count in Counter(op.takes).items()]
         seen = [] if op.sees is None else [*islice(self._given[op.sees[0]], *op.sees[1:])]
-        if not all(there) or (op.sees and len(seen) < op.sees[2] - op.sees[1]):
+        if any(len(given) < count for given, count in there) or (op.sees and len(seen) < op.sees[2] - op.sees[1]):
             return False
         if op.packets and any((rank, slot) not in self._held for rank, slots in op.sources for slot in slots):
             return False
-        taken = [given.popleft() for given in there]
+        taken = [given.popleft() for given, count in there for _ in range(count)]
         block.level = max([block.level, *(each.level for each in (*taken, *seen))])
         block.learn(each.when for each in (*taken, *seen))
         received = [each.values for each in taken] if op.receives else []
