@@ -155,7 +155,7 @@ def visualize(layers: str, step: str | None, system_config: str, outdir: str) ->
     drawn: dict[str, dict[str, int]] = {}
     for played in (each for each in load(folder, step or "").steps if isinstance(each, CoreStep)):
         name = played.name
-        grids = _grids(system_config, len(played.traces) // played.cores, played.cores)
+        grids = _grids(system_config, name, len(played.traces) // played.cores, played.cores)
         moved = layers_of(played)
         for layer in _chosen(layers, list(moved)):
             path = Path(outdir) / "visuals" / name / f"{layer}.png"
@@ -180,13 +180,13 @@ def _chosen(text: str, known: list[str]) -> list[str]:
     return names
 
 
-def _grids(system_config: str, nodes: int, cores: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Rows and columns of nodes and of a node's cores."""
+def _grids(system_config: str, step: str, nodes: int, cores: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Rows and columns of nodes and of a node's cores, in the phase of a step."""
     if not system_config:
         return _squarest(nodes), _squarest(cores)
     with Problems() as problems:
         root = read(system_config, problems)
-        part = root["decode" if "decode" in root else "prefill"]
+        part = root["prefill" if step == "prefill" else "decode"]
         listed = ([item.integer(1) for item in part[key].sequence()] for key in ("node_grid", "core_grid"))
         found = [(some[0], some[1]) if len(some) == 2 else (0, 0) for some in listed]
         for key, (rows, columns), count in zip(("node_grid", "core_grid"), found, (nodes, cores), strict=True):

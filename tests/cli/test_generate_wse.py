@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from simcore.cli import main
+from simcore.cli import generate_wse, main
 from simcore.report.wafer_figure import layers_of, node_bytes
 from simcore.workload.wafer import CoreStep, Instruction
 
@@ -174,6 +174,28 @@ def test_traces_on_disk_are_drawn_layer_by_layer(wse, tmp_path, capfd):
         (one / f"core_{core}.csv").unlink()
         assert main(["generate", "wse", "visualize", "--force"]) == 2
         assert said in capfd.readouterr().err
+
+
+def test_a_step_is_drawn_on_the_grid_of_its_phase(wse, tmp_path, monkeypatch):
+    row = PHASE | {"node_grid": [1, PHASE["num_nodes"]]}
+    (tmp_path / "system.json").write_text(json.dumps({"prefill": row, "decode": PHASE}))
+    wse("traces", "--layers", "decode2", "--only_decode", "0", "--prefill_len", "4", "-o", "output")
+    grids = {}
+    monkeypatch.setattr(generate_wse, "moves_figure", lambda _, title, nodes, cores: grids.update({title: nodes}))
+    monkeypatch.setattr(generate_wse, "save", lambda *_: None)
+    assert main(["generate", "wse", "visualize", "--system_config", "system.json"]) == 0
+    assert grids["prefill, decode2"] == tuple(row["node_grid"])
+    assert grids["decode0, decode2"] == tuple(PHASE["node_grid"])
+
+
+def test_counts_that_nothing_is_drawn_by_are_refused(wse, tmp_path):
+    experts, layers = MODEL["n_routed_experts"], MODEL["num_hidden_layers"] - MODEL["first_k_dense_replace"]
+    (tmp_path / "counts.json").write_text(json.dumps([[1] * experts] * layers))
+    drawn = PHASE | {"expert_workload_model": "empirical_mmlu"}
+    (tmp_path / "system.json").write_text(json.dumps({"prefill": PHASE, "decode": drawn}))
+    assert wse("nodes", "--expert_counts", "counts.json")[0] == 0
+    status, _, said = wse("nodes", "--expert_counts", "counts.json", "--only_decode", "0", "--only_prefill", "1")
+    assert (status, "--expert_counts: error: nothing is drawn" in said) == (2, True)
 
 
 def test_a_picture_counts_the_bytes_that_leave_their_bank():

@@ -15,7 +15,7 @@ from simcore.generate.wse.exchange import Routed
 from simcore.generate.wse.nodes import Job, exchanges, steps
 from simcore.generate.wse.operations import Step
 from simcore.generate.wse.routing import read_counts, read_routing
-from simcore.generate.wse.settings import parse_layers, parse_nodes, read_system
+from simcore.generate.wse.settings import COUNTED, parse_layers, parse_nodes, read_system
 from simcore.library import table
 from simcore.model.plan import check_sizes
 from simcore.model.presets import SHIPPED
@@ -86,6 +86,9 @@ def _jobs(options: Mapping[str, Any]) -> list[Job]:
         )
         for phase in _phases(options)
     ]
+    if options["expert_counts"] and (options["routing"] or all(job.system.routing != COUNTED for job in jobs)):
+        expected = f"expert_workload_model: {COUNTED}, and no --routing"
+        raise InputError.at("--expert_counts", "nothing is drawn by these counts", expected=expected)
     if not options["routing"]:
         return jobs
     every = [structs.replace(job, simplified=False) for job in jobs]

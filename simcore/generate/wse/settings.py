@@ -66,7 +66,8 @@ DEGREES = {"nodes": "num_nodes", "dp": "dp_attn", "tp": "tp_attn", "shared_copie
 DEGREES |= {name: name for name in ("sp", "pp", "dp_ffn", "tp_ffn", "ep")}
 GRIDS = ("node_grid", "core_grid")
 MOST_CORES = 1 << 15  # of a node: the number of a bank has 16 bits
-ROUTING = ["identical", "uniform", "empirical_mmlu"]
+COUNTED = "empirical_mmlu"
+ROUTING = ["identical", "uniform", COUNTED]
 EXCHANGES = ["alltoall", "allgather", "multicast"]
 
 

@@ -18,6 +18,7 @@ from simcore.errors import InputError, Location, Problems
 from simcore.generate.wse.files import HEADER
 from simcore.generate.wse.jobs import FILES, is_specification, made, specification
 from simcore.generate.wse.operations import MOVEMENT, TOGETHER, Operation, Owner
+from simcore.generate.wse.settings import COUNTED
 from simcore.generate.wse.traffic import node_step, phases
 from simcore.workload.model import PhaseName
 from simcore.workload.wafer import CoreStep, Instruction, NodeStep
@@ -81,7 +82,7 @@ def load(path: Path, only: str = "") -> Source:
         given = read(path, Problems())["options"]
         raise placed(error, given.items, given) from error
     files = tuple((name, options[name]) for name in FILES if options[name] and Path(options[name]).is_file())
-    drawn = any(job.system.routing == "empirical_mmlu" and job.counts is None and not job.routing for job, _ in every)
+    drawn = any(job.system.routing == COUNTED and job.counts is None and not job.routing for job, _ in every)
     steps, notes = tuple(step for _, step in every), (STAND_IN,) * drawn
     grids = dict.fromkeys(job.system.node_grid[::-1] for job, _ in every)
     return Source(steps, hashlib.sha256(path.read_bytes()).hexdigest(), notes, files, (*grids,))
