@@ -6,6 +6,7 @@ from pathlib import Path
 
 from simcore.cli.command import emit, warn
 from simcore.cli.kinds import forced
+from simcore.errors import InputError
 from simcore.files import write_text
 from simcore.generate.step import read_contents
 from simcore.replay import recorded
@@ -41,10 +42,12 @@ def graph(trace: str, output: str) -> None:
     write_text(output, draw(reader.read_columns(trace)))
 
 
-def timeline(trace: str, output: str, ranks: str | None, window: str | None, npu_frequency: float) -> None:
+def timeline(trace: str, output: str, ranks: str | None, window: str | None, npu_frequency: float | None) -> None:
     """A trace's recorded durations, or ASTRA-sim's log of issued and completed nodes, as a timeline."""
     is_log = Path(trace).is_file() and not trace.endswith(reader.SUFFIXES)
-    report = recorded.of_log(trace, npu_frequency) if is_log else recorded.of_trace(trace)
+    if npu_frequency and not is_log:
+        raise InputError.at("--npu-frequency", "the source counts no cycles", expected="a log of ASTRA-sim")
+    report = recorded.of_log(trace, npu_frequency or 1000) if is_log else recorded.of_trace(trace)
     for text in (*report.warnings, *artefacts.write_timeline(report, output, parse_selection(ranks, window, None))):
         warn(text)
 

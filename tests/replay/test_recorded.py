@@ -95,3 +95,14 @@ def test_the_command_writes_every_kind_of_timeline_of_a_trace_and_of_a_log(tmp_p
         events = json.loads((tmp_path / "x.log.json").read_text())["traceEvents"]
         lanes = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
         assert lanes == {"computation", "communication"}  # Chakra's
+
+
+def test_a_clock_is_a_logs_alone(tmp_path, capsys):
+    write(tmp_path / "t.et", (0, 2, [], {}))
+    (tmp_path / "x.log").write_text(LOG)
+    out, clock = tmp_path / "t.json", ["--npu-frequency", "500"]
+    assert main(["trace", "timeline", str(tmp_path / "t.et"), "-o", str(out), *clock]) == 2
+    assert "--npu-frequency: error: the source counts no cycles" in capsys.readouterr().err
+    assert main(["trace", "timeline", str(tmp_path / "x.log"), "-o", str(out), *clock]) == 0
+    slices = [event for event in json.loads(out.read_text())["traceEvents"] if event.get("ph") == "X"]
+    assert max(event["ts"] + event["dur"] for event in slices) == 1.2  # tick 600 at 500 MHz
