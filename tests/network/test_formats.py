@@ -137,6 +137,19 @@ def test_a_server_as_rccl_writes_it_has_the_links_between_its_gpus(server, archi
         rates(server)
 
 
+def test_halves_of_a_pci_switch_are_joined_where_the_file_says_so(server):
+    """ncclTopoAddPciLinks in src/graph/topo.cc of NCCL: LOC_BW, 5000 GB/s; nothing where the other half is hidden."""
+    text = re.sub("<nvlink[^>]*>", "", SERVER).replace("</cpu>\n</system>", "</pci></cpu></system>")
+    text = text.replace('numaid="1">', 'numaid="1"><pci busid="0001:0A:00.0"><pcilink target="0000:04:00.0"/>')
+    server.write_text(text.replace('<pci busid="0000:18', '<pcilink target="0001:0a:00.0"/><pci busid="0000:18'))
+    found, links = rates(server), LinkGraph(load(str(server)))
+    halves = "pci 0000:04:00.0", "pci 0001:0A:00.0"
+    assert found[halves] == found[halves[::-1]] == 5000e9
+    assert [links.names[links.end_of(link, 1)] for link in links.route(0, 1)] == [*halves, "gpu1"]
+    server.write_text(text.replace('target="0000:04:00.0"', 'target="0000:05:00.0"'))
+    assert not any("0000:05" in name for ends in rates(server) for name in ends)
+
+
 def test_a_report_says_that_latencies_are_not_the_files(server):
     (server.parent / "infra.yaml").write_text(INFRASTRUCTURE)
     for file in (server, server.parent / "infra.yaml"):

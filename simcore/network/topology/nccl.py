@@ -23,6 +23,7 @@ NVLINK_GB_PER_S = ((100, 40.1), (90, 20.6), (87, 20.0), (86, 12.0), (80, 20.0), 
 XGMI_GB_PER_S = ((0x940, 48.0), (0x90A, 36.0), (0, 24.0))
 """Least architecture (gfx942, ..) -> GB/s of one link in one direction."""
 PCI_UNITS = {"2.5": 15, "5": 30, "8": 60, "16": 120, "32": 240, "64": 480}  # of 100 Mb/s a lane, by GT/s
+WITHIN_GB_PER_S = 5000.0  # what joins the halves of one PCI switch (`pcilink`)
 USUAL_PCI_UNITS, USUAL_WIDTH, USUAL_NET_MBITS = 60, 16, 10_000
 BETWEEN_PROCESSORS_GB_PER_S = (
     ("ppc64", 0, 0, 32.0), ("arm64", 0, 0, 6.0),
@@ -86,6 +87,7 @@ def _server(
             dev = gpu.integer("dev")
             _once(gpu, taken, dev=dev, pci=busid)
             found[dev], names[busid] = (gpu, name), f"{prefix}gpu{dev}"
+    edges += _halves(processors, prefix)
     for dev, (gpu, processor) in sorted(found.items(), key=itemgetter(0)):
         for link in (*gpu.all("nvlink"), *gpu.all("xgmi"), *gpu.all("c2c")):
             if target := _end(link, names, processor):
@@ -94,6 +96,16 @@ def _server(
                     raise link.error("a link joins two devices", "another target", target)
                 links[ends] = links.get(ends, 0.0) + link.integer("count", minimum=1) * _gb_per_s(link, gpu)
     return [f"{prefix}gpu{dev}" for dev in sorted(found)]
+
+
+def _halves(processors: list[Element], prefix: str) -> Iterator[Edge]:
+    """What joins the halves of PCI switches that say so, where both are there."""
+    every = [pci for cpu in processors for pci in cpu.walk() if pci.name == "pci"]
+    switches = {pci.text("busid").lower(): f"{prefix}pci {pci.text('busid')}" for pci in every if not pci.all("gpu")}
+    said = ((pci.text("busid"), link.text("target")) for pci in every for link in pci.all("pcilink"))
+    for one, other in (map(switches.get, map(str.lower, ends)) for ends in said):
+        if one and other:
+            yield Edge((one, other), WITHIN_GB_PER_S * GIGA, PCI_NS)
 
 
 def _once(element: Element, taken: set[tuple[str, object]], **said: object) -> None:
