@@ -20,7 +20,7 @@ from simcore.engine.settings import parse_straggler
 from simcore.errors import InputError, wrong
 from simcore.files import folder as written_folder
 from simcore.files import write_all, write_text
-from simcore.options import count
+from simcore.options import MOST_COUNT, whole
 from simcore.options import number as as_number
 from simcore.replay.kinds import categories
 from simcore.replay.pipelines.pipeline import NUMBERS, Rebuilt, compiled, pipeline_dict, pipeline_text
@@ -35,7 +35,7 @@ from simcore.replay.views.trial import ablations
 from simcore.replay.views.workloads import to_chakra, to_workload_text, untold
 from simcore.replay.whatif import changes
 from simcore.replay.whatif.changes import HOST_TIMES, Edit, WhatIf, cuda_graphs, host, unsynchronised
-from simcore.replay.whatif.retiming import Degree, Retimed
+from simcore.replay.whatif.retiming import MOST_RANKS, TITLES, Degree, Retimed
 from simcore.replay.whatif.transfers import Interconnect
 from simcore.report.document import encode
 from simcore.system import config
@@ -110,7 +110,7 @@ def _assignment(value: str) -> tuple[str, int | str]:
     if name == "schedule" and number:
         return name, number
     try:
-        return name, count(number)
+        return name, whole(number, 1, MOST_RANKS if name in TITLES else MOST_COUNT)
     except ValueError as error:
         raise wrong("--set", f"{name}=N with {error}", value) from error
 

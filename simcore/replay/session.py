@@ -153,10 +153,8 @@ class RecordedStep:
         self.views = [rank.view for rank in ranks]
         self.steps = tuple(view.position_of[index] for view in self.views)
         self.windows = [view.windows[step] for view, step in zip(self.views, self.steps, strict=True)]
-        matches, found = (
-            match_collectives(self.views, self.steps) if len(ranks) > 1 else [],
-            [r.transfers for r in ranks],
-        )
+        matches = match_collectives(self.views, self.steps) if len(ranks) > 1 else []
+        found = [rank.transfers for rank in ranks]
         self.matches = [estimated(match, found, estimate) for match in matches]
         self.match_of = {(one.rank, one.task): match for match in self.matches for one in match.members}
         self.alone_ns = [

@@ -148,6 +148,12 @@ def test_one_option_sets_several_numbers_and_leaves_files_alone(reducing, capsys
     assert "with dp = 4 a step takes" in capsys.readouterr().out
 
 
+def test_the_largest_group_is_answered(reducing, capsys):
+    """Ranks of a group are numbered once, not for each of its collectives."""
+    assert main(["replay", str(reducing), "--set", "dp=1000000"]) == 0
+    assert "with dp = 1000000 a step takes" in capsys.readouterr().out
+
+
 def test_another_batch_is_said_and_so_are_tokens_a_second(reducing, capsys):
     """300 us become 3/4 over 1/2 of that: 1012 us instead of 862 for twice the samples."""
     assert main(["replay", str(reducing), "--set", "dp=4", "--tokens", "1000"]) == 0
@@ -160,6 +166,7 @@ def test_another_batch_is_said_and_so_are_tokens_a_second(reducing, capsys):
     ("options", "why"),
     [
         (["--set", "dp=16", "--topology", "ring8"], "at least 16 NPUs"),
+        (["--set", "dp=1000001"], "dp=N with a whole number from 1 to 1,000,000"),
         (["--system", "nccl.yaml"], "expected: --topology T, too"),
         (["--recorded-topology", "ring8"], "--recorded-topology: error: a ratio has two sides"),
         (["--topology", "ring8", "--recorded-system", "s.yaml"], "expected: --recorded-topology T, too"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Literal
@@ -25,6 +26,7 @@ from simcore.workload.kineto import Collective
 from simcore.workload.model import SEND, CollectiveKind, Group, kind_of
 
 Role = Literal["dp", "tp"]
+MOST_RANKS = 1_000_000  # of a group
 TITLES: dict[Role, str] = {"dp": "data parallel", "tp": "tensor parallel"}
 DESCRIBED = tuple(
     (Group(role), re.compile(rf"{words}|(^|[^a-z])({short})([^a-z]|$)", re.IGNORECASE))
@@ -55,18 +57,26 @@ class Regrouping(Struct, frozen=True):
         """
         if self.new == self.old or (not said.ranks and transfer.kind != SEND and said.group != self.name):
             return transfer
-        cells = [self.cell(rank) for rank in transfer.ranks]
-        others = sorted({(inner, outer) for inner, _, outer in cells})
-        grown = transfer.kind != SEND and len(cells) == len(others) * self.old
-        if grown:
-            cells = [(inner, place, outer) for inner, outer in others for place in range(self.new)]
-        elif transfer.kind != SEND and len({place for _, place, _ in cells}) > 1:
+        found = self._renumbered(transfer.ranks, sends=transfer.kind == SEND)
+        if found is None:
             return None
-        ranks = [inner + self.stride * (place % self.new + self.new * outer) for inner, place, outer in cells]
-        ranks = sorted(ranks) if grown else ranks
+        ranks, grown = found
         divided = (grown and transfer.kind in OF_ONE_RANK) or (self.role == "tp" and _plays("dp", said.description))
         share = transfer.share * (self.old / self.new if divided else 1)
-        return replace(transfer, ranks=tuple(ranks), share=share) if len(set(ranks)) == len(ranks) else None
+        return replace(transfer, ranks=ranks, share=share)
+
+    @cache  # noqa: B019  groups are few, and a new one may have a million ranks
+    def _renumbered(self, ranks: tuple[int, ...], *, sends: bool) -> tuple[tuple[int, ...], bool] | None:
+        """What recorded ranks are then, and whether they become more or fewer; None where they are no such ranks."""
+        cells = [self.cell(rank) for rank in ranks]
+        others = sorted({(inner, outer) for inner, _, outer in cells})
+        grown = not sends and len(cells) == len(others) * self.old
+        if grown:
+            cells = [(inner, place, outer) for inner, outer in others for place in range(self.new)]
+        elif not sends and len({place for _, place, _ in cells}) > 1:
+            return None
+        after = [inner + self.stride * (place % self.new + self.new * outer) for inner, place, outer in cells]
+        return (tuple(sorted(after) if grown else after), grown) if len(set(after)) == len(after) else None
 
     def cell(self, rank: int) -> tuple[int, int, int]:
         """(inner, place in the group, outer) of a recorded rank."""
