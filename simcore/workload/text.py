@@ -47,6 +47,7 @@ _OF_PHASE = product(("forward", "input-gradient", "weight-gradient"), ("compute"
 COLUMNS = ("name", "reserved", *map(" ".join, _OF_PHASE), "update delay", "training loop of the row")
 WIDTH = 12
 TYPE_COLUMNS, SIZE_COLUMNS = (3, 6, 9), (4, 7, 10)
+NOT_SENT = "ASTRA-sim 1.0 and SimAI send nothing for a word that they do not know, as for NONE"
 
 
 def known_in(word: str, dialect: Dialect) -> bool:
@@ -125,7 +126,7 @@ def _no_type(index: int, token: Token, source: Source) -> None:
         hint = "split the layer in two rows, one with ALLREDUCE and one with ALLTOALL"
         source.problem(token, "ALLREDUCEALLTOALL is not supported", closest(word, TYPES), hint=hint, field=label)
     elif word not in TYPES:
-        hint = "are the columns shifted?" if is_integer(word) else ""
+        hint = "are the columns shifted?" if is_integer(word) else NOT_SENT
         source.problem(token, f"unknown {label}", closest(word, TYPES), hint=hint, field=label)
     else:
         hint = "SimAI's header gives the group sizes, for example 'ep: 8'"
