@@ -61,8 +61,8 @@ def _remove_outdated(folder: Path) -> None:
 def compiled_heaps() -> dict[str, Any]:
     """What a core needs of `heaps` in place of lists and their heaps."""
     rows = compiled(heaps, (), {"Heap": Heap})
-    names = ("push", "pop_head", "pop_timer", "swap", "turn", "first", "append", "length")
-    return {name: getattr(rows, name) for name in names} | {"push_head": rows.push}
+    names = ("push", "pop_head", "pop_timer", "swap", "first", "append", "length")
+    return {name: getattr(rows, name) for name in names}
 
 
 @cache

@@ -37,7 +37,7 @@ Timer = tuple[int, int, int, int]
 NOBODY: Head = (NEVER, NONE, 0, 0, 0, 0, 0, 0, 0, 0)
 """No message."""
 append, length, swap = list.append, len, heappushpop
-push = push_head = heappush
+push = heappush
 pop_timer = pop_head = heappop
 
 
@@ -45,11 +45,6 @@ def first(heap: list[Any]) -> int:
     """The time of the first entry, `NEVER` of none."""
     time: int = heap[0][0]
     return time
-
-
-def turn(heads: list[Head], _: int) -> int:
-    """When the first head comes."""
-    return heads[0][0]
 
 
 class Hop(Struct, eq=False):
@@ -248,7 +243,7 @@ def begin(s: State, number: int, now: int) -> None:
         if instance.foreseen == IN_TURN:
             head = _next(s, instance, number, -1, position, then)
             if head[0] < NEVER:
-                push_head(s.heads, head)
+                push(s.heads, head)
         elif instance.foreseen == AT_ONCE:
             _burst(s, instance, number, position, 0, layout.half or layout.rounds, then)
         elif layout.window:
@@ -298,7 +293,6 @@ def serve(s: State, now: int, limit: int) -> tuple[int, int]:
     """
     heads, timers, links, hops, instances, timed = s.heads, s.timers, s.links, s.hops, s.instances, s.timed
     until = min(first(timers), limit)
-    turn(heads, max(until, now + 1))
     head = pop_head(heads)
     while head[0] < until or head[0] == now:
         time, order, number, behind, sender, instance, receiver, at, tail, _ = head
@@ -331,8 +325,8 @@ def serve(s: State, now: int, limit: int) -> tuple[int, int]:
             push(timers, (ends, instance, number - phase.base, receiver))
         until = min(first(timers), limit)
         head = pop_head(heads)
-    push_head(heads, head)
-    return min(turn(heads, NONE), first(timers)), now
+    push(heads, head)
+    return min(first(heads), first(timers)), now
 
 
 def happen(s: State, now: int) -> None:
@@ -348,7 +342,7 @@ def happen(s: State, now: int) -> None:
             if instance.foreseen == IN_TURN:
                 head = _next(s, instance, number, what, position, now)
                 if head[0] < NEVER:
-                    push_head(s.heads, head)
+                    push(s.heads, head)
             else:
                 _gathered(s, instance, number, what, position, now)
             continue
@@ -433,7 +427,7 @@ def _burst(s: State, instance: Instance, number: int, position: int, first_one: 
         if message.hop < 0:
             push(s.timers, (time, number, sent, message.peer))
         else:
-            push_head(heads, (time, order, base + sent, NONE, name, number, message.peer, message.hop, time, line))
+            push(heads, (time, order, base + sent, NONE, name, number, message.peer, message.hop, time, line))
 
 
 def _listened(s: State, number: int, layout: Layout, slot: Slot, position: int, now: int) -> bool:
@@ -494,7 +488,7 @@ def _send(
         push(s.timers, (now, number, message, receiver))
     else:
         order, message = instance.order, instance.base + message
-        push_head(s.heads, (now, order, message, NONE, sender, number, receiver, hop, now, NONE))
+        push(s.heads, (now, order, message, NONE, sender, number, receiver, hop, now, NONE))
 
 
 def _transfer(s: State, number: int, what: int, position: int, now: int) -> None:

@@ -80,11 +80,6 @@ def first(heap: Heap) -> int:
     return heap.times[0]  # type: ignore[no-any-return]
 
 
-def turn(heap: Heap, _: int) -> int:
-    """As `core.turn`."""
-    return heap.times[0]  # type: ignore[no-any-return]
-
-
 def swap(heap: Heap, entry: tuple[int, ...]) -> Head:
     """As `heapq.heappushpop`."""
     push(heap, entry)

@@ -28,7 +28,7 @@ from simcore.network.core import (
     append,
     length,
     pop_head,
-    push_head,
+    push,
 )
 
 CALLED, FREED = -1, -2
@@ -143,7 +143,7 @@ def play(s: StateInOrder, limit: int, limit_number: int) -> None:
         event = pop_head(heads)
         time, order, _, number, what, position, hop, turn, npu, _ = event
         if time > limit or (time == limit and order >= limit_number):
-            push_head(heads, event)
+            push(heads, event)
             clock[TURN] = 0
             return
         clock[ORDER], clock[TURN], clock[NPU] = order, turn, npu
@@ -197,7 +197,7 @@ def later(s: StateInOrder, npu: int, number: int, what: int, position: int, time
     turn.left += 1
     own = clock[NUMBER]
     clock[NUMBER] = own + 1
-    push_head(s.heads, (time, turn.number, own, number, what, position, NOWHERE, at, npu, NONE))
+    push(s.heads, (time, turn.number, own, number, what, position, NOWHERE, at, npu, NONE))
 
 
 def _over(s: StateInOrder, at: int, npu: int) -> None:
@@ -216,7 +216,7 @@ def _event(s: StateInOrder, time: int, order: int, number: int, what: int, posit
     """Something happens, ordered by a number or by its own."""
     own = s.clock[NUMBER]
     s.clock[NUMBER] = own + 1
-    push_head(s.heads, (time, own if order == OWN else order, own, number, what, position, hop, NONE, NONE, NONE))
+    push(s.heads, (time, own if order == OWN else order, own, number, what, position, hop, NONE, NONE, NONE))
 
 
 def _send(
