@@ -150,6 +150,8 @@ def inference(model: str, config: str | None, **values: Any) -> None:
             raise InputError.at("CONFIG", "AICB needs a configuration file", expected="a JSON file", found="none")
         output.finish(aicb_inference_step(aicb))
         return
+    if output.form == "chakra":
+        values["pp_rank"] = None  # ranks of every stage
     made = inference_step(model, config, output.form, **values)
     if output.form != "chakra":
         output.finish(made)

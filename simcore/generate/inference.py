@@ -75,9 +75,10 @@ class Serving:
 
     def pipeline(self) -> Workload:
         """Rows of one rank of every stage."""
-        stages = [self.workload(stage) for stage in range(max(self.plan.pp, 1))]
+        stages = [self.workload(stage) for stage in range(self.plan.pp)]
         rows = tuple(row for stage in stages for row in stage.layers)
-        return replace(stages[0], layers=rows, stage_rows=tuple(len(stage.layers) for stage in stages))
+        lengths = tuple(len(stage.layers) for stage in stages) if self.plan.pp > 1 else ()
+        return replace(stages[0], layers=rows, stage_rows=lengths)
 
     def held_bytes(self, stage: int) -> dict[str, int]:
         """Bytes of parameters and of the cache on a rank of a stage."""
@@ -158,14 +159,18 @@ def inference_step(model: str, config: str | None, form: str, **values: Any) -> 
     """The corrected inference step of a shipped or read model; the names of `values` are AICB's."""
     if file := values["comp_filepath"]:
         raise InputError.at("--comp_filepath", "a time file is read under --compat only", found=file)
-    (serving, gpu, warnings), pp_rank = _served(model, config, **values), values["pp_rank"]
-    step = Step(serving.model, serving.plan, pp_rank, serving.workload(pp_rank), serving.durations, gpu, warnings)
-    held, device = serving.held_bytes(pp_rank), serving.device
+    (serving, gpu, warnings), stage = _served(model, config, **values), values["pp_rank"]
+    workload = serving.pipeline() if stage is None else serving.workload(stage)
+    step = Step(serving.model, serving.plan, stage or 0, workload, serving.durations, gpu, warnings)
+    asked = range(step.plan.pp) if stage is None else [stage]
+    fullest = max(asked, key=lambda each: sum(serving.held_bytes(each).values()))
+    held, device = serving.held_bytes(fullest), serving.device
     lacking = sum(held.values()) - device.memory_bytes
     if lacking > 0:
-        warnings += (f"stage {pp_rank} on {device.name}: does not fit: {lacking / 1e9:.1f} GB too much",)
-    document = step.document(held | {"device": device.name, "device_bytes": device.memory_bytes}, warnings)
-    text = csv_text(listed_step(serving.pipeline(), step.plan, pp_rank)) if form == "csv" else write(step.workload)
+        warnings += (f"stage {fullest} on {device.name}: does not fit: {lacking / 1e9:.1f} GB too much",)
+    told = {"stage": fullest, "device": device.name, "device_bytes": device.memory_bytes}
+    document = step.document(held | told, warnings)
+    text = csv_text(listed_step(serving.pipeline(), step.plan, step.stage)) if form == "csv" else write(workload)
     return Made(text, document, warnings, contents=partial(contents_of_step, step))
 
 

@@ -156,10 +156,13 @@ def test_an_inference_step_in_traces_computes_and_sends_what_its_rows_do(tmp_pat
         phases = [layer.forward for layer in text.read(path).layers]
         computed += sum(each.compute_ns for each in phases)
         sent += sum(each.size_bytes for each in phases)
+    assert main([*command, "-o", str(tmp_path / "whole.txt")]) == 0
+    whole = read_contents(str(tmp_path / "whole.txt"))
     assert main([*command, "--format", "chakra", "-o", str(tmp_path / "step")]) == 0
     contents = read_contents(str(tmp_path / "step"))
     assert contents.num_ranks == 8
-    assert contents.compute_ns == 4 * computed
+    assert contents.compute_ns == 4 * computed == 4 * whole.compute_ns
+    assert contents.total_bytes == 4 * whole.total_bytes
     passed = [row for row in contents.traffic if row.collective == "send"]
     assert [(row.count, row.size_bytes) for row in passed] == [(4, 4096 * 2 * (128 if phase == "prefill" else 1))]
     assert contents.total_bytes - passed[0].total_bytes == 4 * sent
