@@ -116,6 +116,9 @@ def test_traces_writes_a_file_per_core(wse, tmp_path):
     assert all(line.count("\t\t;decode2_") + line.count("\t\t;cross_layer_") == 1 for line in lines)
 
 
+PREFILL = "--only_decode", "0", "--only_prefill", "1"
+
+
 @pytest.mark.parametrize(
     ("command", "words", "named"),
     [
@@ -127,6 +130,10 @@ def test_traces_writes_a_file_per_core(wse, tmp_path):
         ("traces", ("--iter", "decode3"), "--iter"),
         ("traces", ("--tiling", "config.json"), "config.json:1:"),
         ("traces", ("--train",), "--train"),
+        ("nodes", ("--no-graph",), "--outdir, too"),
+        ("nodes", (*PREFILL, "--decode_len", "5"), "no --decode_len beside --only_prefill 1"),
+        ("nodes", (*PREFILL, "--spec_dec", "2"), "no --spec_dec beside --only_prefill 1"),
+        ("traces", (*PREFILL, "--simplified_decode", "0"), "no --simplified_decode beside --only_prefill 1"),
         ("nodes", ("--train", "--decode_len", "5"), "no --decode_len beside --train"),
         ("nodes", ("--train", "--spec_dec", "1"), "no --spec_dec beside --train"),
         ("nodes", ("--train", "--only_decode", "0"), "no --only_decode beside --train"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +29,8 @@ DEFAULTS: dict[str, Any] = {name: json.loads(value) for name, value, *_ in _OPTI
 FILES = ("model_config", "system_config", "routing", "expert_counts")
 NEEDED = ("model_config", "system_config")
 MINIMUM = {name: int(least) for name, _, least, _ in _OPTIONS if least != "-"}
-OF_SERVING = [name for name, *_, step in _OPTIONS if step == "serving"]
+OF_DECODE = [name for name, *_, step in _OPTIONS if step == "decode"]
+OF_SERVING = [name for name, *_, step in _OPTIONS if step != "any"]
 
 
 class Made(NamedTuple):
@@ -51,15 +52,21 @@ def made(options: Mapping[str, Any]) -> Iterator[Made]:
 def _phases(options: Mapping[str, Any]) -> list[str]:
     """Training alone, or the phases that the two flags leave."""
     if options["train"]:
-        for name in (name for name in OF_SERVING if options[name] != DEFAULTS[name]):
-            expected = f"no --{name} beside --train"
-            raise InputError.at(f"--{name}", "a training step is neither prefill nor decode", expected=expected)
+        _refuse(options, OF_SERVING, "a training step is neither prefill nor decode", "--train")
         return ["train"]
     if options["only_decode"] and options["only_prefill"]:
         hint = "--only_decode 0 goes with --only_prefill 1"
         raise InputError.at("--only_prefill", "nothing is left of prefill and decode", hint=hint)
+    if options["only_prefill"]:
+        _refuse(options, OF_DECODE, "no step of decode is made", "--only_prefill 1")
     skips = (("prefill", "only_decode"), ("decode", "only_prefill"))
     return [phase for phase, skipped in skips if not options[skipped]]
+
+
+def _refuse(options: Mapping[str, Any], names: Iterable[str], message: str, beside: str) -> None:
+    """InputError where one of these is given, though nothing that is made follows it."""
+    for name in (name for name in names if options[name] != DEFAULTS[name]):
+        raise InputError.at(f"--{name}", message, expected=f"no --{name} beside {beside}")
 
 
 def _jobs(options: Mapping[str, Any]) -> list[Job]:
