@@ -11,6 +11,7 @@ from simcore.cli.cost import built
 from simcore.cost.closed import scaling
 from simcore.cost.closed.describe import DAY_S, duration
 from simcore.cost.closed.simple import CHIPS, Chip
+from simcore.errors import InputError
 from simcore.report.table import Table, columns
 
 
@@ -26,6 +27,9 @@ def command(**values: Any) -> None:
         found = [scaling.evaluate(model, device, degrees, values["bytewidth"])]
     else:
         found = scaling.search(model, device, values["max_devices"], values["bytewidth"])
+    if values["no_network_reduction"] and all(one.degrees.devices == one.degrees.pp for one in found):
+        expected = "--dp, --tp_hidden or --tp_residual above 1" if values["fixed"] else "more devices"
+        raise InputError.at("--no_network_reduction", "has no effect here: nothing is summed", expected=expected)
     document = {"model": asdict(model), "spreads": [{"devices": one.degrees.devices, **asdict(one)} for one in found]}
     best = min(found, key=lambda one: one.train_s)
     devices = f"{best.degrees.devices:,.0f} devices of {values['chip']} chips"
