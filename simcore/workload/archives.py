@@ -6,22 +6,30 @@ import gzip
 import io
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from simcore.errors import InputError
-from simcore.files import in_order, read_bytes
+from simcore.files import in_order, read_bytes, tell
 
 GZIP = b"\x1f\x8b"
 LEAST_LIMIT_BYTES, MOST_GROWTH = 1 << 26, 200
 """Real traces shrink to a twentieth; a gzip bomb grows a thousandfold. Small files may grow to 64 MiB."""
 PIECE_BYTES = 1 << 24
 SUFFIXES = (".json", ".json.gz")
+PACKED_OTHERWISE = (".json.zst", ".json.bz2", ".json.xz")
 
 
-def _is_trace(name: str) -> bool:
+def _is_trace(name: str, suffixes: tuple[str, ...] = SUFFIXES) -> bool:
     """Whether a file's name says that it may be a trace; macOS puts its own notes into archives as `._NAME`."""
-    return name.endswith(SUFFIXES) and not Path(name).name.startswith("._")
+    return name.endswith(suffixes) and not Path(name).name.startswith("._")
+
+
+def _left_out(names: Iterable[str]) -> str:
+    """What to do about files whose names say that they may be traces, packed as nothing here unpacks; "": no such."""
+    found = sorted((name for name in names if _is_trace(name, PACKED_OTHERWISE)), key=in_order)
+    more = f" and {len(found) - 1} more" if found[1:] else ""
+    return f"unpack {found[0]}{more}, or pack with gzip" if found else ""
 
 
 def documents(path: str | Path) -> Iterator[tuple[str, bytes]]:
@@ -31,10 +39,13 @@ def documents(path: str | Path) -> Iterator[tuple[str, bytes]]:
     folder = Path(path)
     if folder.is_dir():
         files = sorted((one for one in folder.iterdir() if _is_trace(one.name)), key=lambda one: in_order(one.name))
+        left_out = _left_out(one.name for one in folder.iterdir())
         if not files:
             inside = sorted({file.parent for file in folder.glob("*/*") if _is_trace(file.name)})
-            hint, expected = f"there are some in {inside[0]}" if inside else "", "files named *.json or *.json.gz"
+            hint, expected = f"there are some in {inside[0]}" if inside else left_out, "files named *.json or *.json.gz"
             raise InputError.at(str(path), "no trace in this folder", expected=expected, hint=hint)
+        if left_out:
+            tell(f"{path}: not all is read: {left_out}")
         for file in files:
             yield from documents(file)
         return
@@ -79,7 +90,10 @@ def _members(content: bytes, file: str, most_bytes: int) -> Iterator[tuple[str, 
     """The JSON files in an archive; nothing is written to disk, so no member can lead out of a folder."""
     try:
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+            left_out = _left_out(archive.getnames())
             members = sorted((m for m in archive if m.isfile() and _is_trace(m.name)), key=lambda m: in_order(m.name))
+            if members and left_out:
+                tell(f"{file}: not all is read: {left_out}")
             _check_growth(sum(member.size for member in members), most_bytes, file)  # one with holes says any size
             for member in members:
                 data, name = archive.extractfile(member), f"{file}/{member.name}"
@@ -87,4 +101,5 @@ def _members(content: bytes, file: str, most_bytes: int) -> Iterator[tuple[str, 
     except tarfile.TarError as error:
         raise InputError.at(file, "the archive is broken", expected="a tar file", found=str(error)) from error
     if not members:
-        raise InputError.at(file, "no trace in this archive", expected="members named *.json or *.json.gz")
+        expected = "members named *.json or *.json.gz"
+        raise InputError.at(file, "no trace in this archive", expected=expected, hint=left_out)

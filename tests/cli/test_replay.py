@@ -234,3 +234,17 @@ def test_notes_of_macos_in_an_archive_are_no_traces(trace, tmp_path, capsys):
         made.add(trace, "trace.json.gz")
     assert main(["replay", str(archive)]) == 0
     assert main(["replay", str(tmp_path)]) == 0
+
+
+def test_a_trace_that_is_packed_otherwise_is_told_and_not_passed_over(trace, tmp_path, capsys):
+    folder, archive = tmp_path / "ranks", tmp_path / "ranks.tar"
+    folder.mkdir()
+    (folder / "rank1.json.xz").write_bytes(b"\xfd7zXZ")
+    assert main(["replay", str(folder)]) == 2
+    assert "unpack rank1.json.xz, or pack with gzip" in capsys.readouterr().err
+    trace.rename(folder / "rank0.json.gz")
+    with tarfile.open(archive, "w") as made:
+        made.add(folder, "ranks")
+    for given, named in ((folder, "rank1.json.xz"), (archive, "ranks/rank1.json.xz")):
+        assert main(["replay", str(given)]) == 0
+        assert f"{given}: not all is read: unpack {named}, or pack with gzip" in capsys.readouterr().err
