@@ -294,7 +294,8 @@ def read_prices(name: str) -> Prices:
 
 
 def _component(part: str, node: Node, gigabyte: float) -> Component:
-    node.keys(optional=RATE_KEYS)
+    needed = 0 if "models" in node else 1
+    node.keys(required=RATE_KEYS[:needed], optional=RATE_KEYS[needed:])
     models = tuple(_model(part, item, gigabyte) for item in node.listed("models"))
     if "models" in node and not models:
         node["models"].problem("nothing is sold", "one model or more", "none")
@@ -306,7 +307,8 @@ def _component(part: str, node: Node, gigabyte: float) -> Component:
 
 
 def _model(part: str, node: Node, gigabyte: float) -> Model:
-    node.keys(required=("rate",), optional=MODEL_KEYS)
+    needed = ["rate", "usd_per_m" if "usd_per_m" in node else "usd", *(["ports"] if part == "switch" else [])]
+    node.keys(required=tuple(needed), optional=tuple(key for key in MODEL_KEYS if key not in needed))
     parse = partial(parse_bytes_per_s, gigabyte=gigabyte)
     rate = node["rate"].quantity(parse, above=True) if "rate" in node else 1.0
     ports = node["ports"].integer(1) if "ports" in node else 1
