@@ -193,6 +193,7 @@ def test_a_server_may_be_the_graph_of_a_topology(server):
         (SERVER.replace('dev="1"', 'dev="0"'), "server.xml:14:7: error: another device of this server has the same"),
         (SERVER.replace("0001:28", "0000:18"), "server.xml:13:5: error: another device of this server has the same"),
         (SERVER.replace("0000:19", "0000:04"), "busid='0000:04:00.0'"),
+        (SERVER.replace("<net ", '<net name="mlx5_0" speed="1"/><net ', 1), "name='mlx5_0'"),
         (SERVER.replace("</gpu>", '</gpu><gpu dev="5"/>', 1), "server.xml:5:118: error: another device of this server"),
         (SERVER.replace(' sm="90"', "", 1), "server.xml:5:9: error: <gpu> has no sm"),
         (SERVER.replace(' count="18"', ""), "server.xml:14:28: error: <nvlink> has no count"),

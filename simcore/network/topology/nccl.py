@@ -87,6 +87,8 @@ def _server(
             dev = gpu.integer("dev")
             _once(gpu, taken, dev=dev, pci=busid)
             found[dev], names[busid] = (gpu, name), f"{prefix}gpu{dev}"
+    for net in (each for cpu in processors for each in cpu.walk() if each.name == "net"):
+        _once(net, taken, name=net.text("name"))  # by which NCCL finds it again
     edges += _halves(processors, prefix)
     for dev, (gpu, processor) in sorted(found.items(), key=itemgetter(0)):
         for link in (*gpu.all("nvlink"), *gpu.all("xgmi"), *gpu.all("c2c")):
