@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 from xml.parsers import expat
+from xml.sax.saxutils import escape
 
 from simcore.documents import LESS_DEEP, MAX_DEPTH, TOO_DEEP, read_text
 from simcore.errors import InputError, Location
 
 T = TypeVar("T", int, float)
+_UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML has no way to write
 _BEGINS = re.compile(r"\s*(<\?xml[^>]*>\s*)?<(system|algo)\b")
 
 
@@ -65,6 +67,15 @@ class Element:
     def error(self, message: str, expected: str = "", found: str = "", hint: str = "") -> InputError:
         """A fault at this place."""
         return InputError.at(self.location, message, expected=expected, found=found, hint=hint)
+
+
+def escaped(text: str) -> str:
+    """Text as the content of an element, from which a reader gets it back; what XML cannot have is a question mark.
+
+    >>> escaped("a<b\\t\\r\\x1b")
+    'a&lt;b\\t&#13;?'
+    """
+    return escape(_UNFIT.sub("?", text), {"\r": "&#13;"})
 
 
 def is_markup(path: str | Path) -> bool:

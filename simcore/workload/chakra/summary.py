@@ -6,11 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any
-from xml.sax.saxutils import escape
 
 import numpy as np
 
-from simcore.errors import printable
+from simcore.markup import escaped
 from simcore.units import format_bytes, format_ns
 from simcore.workload.chakra.columns import Columns
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
@@ -144,6 +143,6 @@ def graphml(columns: Columns) -> str:
     node = '    <node id="{}">\n      <data key="d0">{}</data>\n    </node>'
     edge = '    <edge source="{}" target="{}">\n      <data key="d1">{}</data>\n    </edge>'
     named = zip(columns.node_id.tolist(), columns.names, strict=True)
-    lines += [node.format(number, escape(printable(name))) for number, name in named]
+    lines += [node.format(number, escaped(name)) for number, name in named]
     lines += [edge.format(*ends) for ends in sorted(_edges(columns), key=itemgetter(0))]
     return "\n".join([*lines, "  </graph>", "</graphml>", ""])

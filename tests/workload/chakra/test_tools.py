@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import simcore
 from simcore.cli import cli, main
 from simcore.errors import InputError
 from simcore.generate import collectives
+from simcore.markup import read_markup
 from simcore.replay import recorded
 from simcore.workload.chakra import json_form, reader, summary, variants, writer
 from simcore.workload.chakra.schema import CommType
@@ -79,6 +81,16 @@ def test_pictures_and_json_are_those_of_chakras_tools(name):
     path = shared("data", "traces", "chakra", f"{name}.0.et")
     assert summary.graphml(reader.read_columns(str(path))) == path.with_suffix(".graphml").read_text()
     assert json_form.to_jsonizer(path.read_bytes()) == path.with_suffix(".jsonizer.txt").read_text()
+
+
+@given(st.text("a<&]>\t\n\r\x85\u2028\x7f\x1b\0\ufffe\U0001f600"))
+def test_a_name_in_graphml_is_read_back_but_for_what_xml_cannot_have(tmp_path_factory, name):
+    path = tmp_path_factory.mktemp("named") / "x.et"
+    path.write_bytes(writer.encode(writer.metadata(), [writer.node(0, name, NodeKind.COMPUTE)]))
+    drawn = path.with_suffix(".graphml")
+    drawn.write_bytes(summary.graphml(reader.read_columns(str(path))).encode())
+    (read,) = (each.content for each in read_markup(drawn).walk() if each.name == "data")
+    assert read == re.sub("[\x1b\0\ufffe]", "?", name)
 
 
 def test_graphviz_shows_data_as_arrows_and_control_as_bars(tmp_path):
