@@ -296,8 +296,10 @@ def parse(text: str, file: str, problems: Problems) -> Node:
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         shown = source[line - 1] if 0 < line <= len(source) else ""
         found = "a tab" if shown[column - 1 : column] == "\t" else "the end of the file" if line > len(source) else ""
-        message = f"not well-formed: {error.problem or error.context}"
-        raise InputError(Problem(Location(file, line, column), message, "YAML or JSON", found, source=shown)) from error
+        message, place = f"not well-formed: {error.problem or error.context}", Location(file, line, column)
+        said = any(one[1] for one in _COMMENT.finditer("\n".join(source[:line])))
+        hint = "comments begin with # here, not with // or /*" if said else ""
+        raise InputError(Problem(place, message, "YAML or JSON", found, hint, source=shown)) from error
     except yaml.reader.ReaderError as error:
         place = location_of(text, len(text.encode()[: error.position].decode(errors="ignore")), file)
         found = f"the character {error.character:#04x}"
@@ -427,3 +429,5 @@ _FLOAT = re.compile(
 )
 _HALVES = "\\ud"
 _PAIR = re.compile(r"(?<!\\)\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+# A text in quotes, a comment of YAML, or (group 1) the beginning of one as other languages have it.
+_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"?|(?:^|(?<=\s))#.*|(?:^|(?<=[\s,\[\]{}]))(//|/\*)', re.MULTILINE)

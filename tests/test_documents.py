@@ -197,6 +197,23 @@ def test_what_is_no_document_is_refused_at_its_place(text, line, column, message
     assert caught.value.problems[0].location == Location("file", line, column)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{\n  // groups\n  "0": [0, 1]\n}\n', True),
+        ('// groups\n{"0": [0, 1]}\n', True),
+        ('{"0": [0], /* all */\n "1": [0] }\n', True),
+        ('{"0": [0],// all\n "1": [0] }\n', True),
+        ('# see // there\n{"0": "a // b", "1": "http://c"]\n', False),
+        ('{"0": [0]]\n// behind\n', False),
+    ],
+)
+def test_comments_of_other_languages_are_told_of(text, told):
+    with pytest.raises(InputError, match="not well-formed") as caught:
+        parsed(text)
+    assert ("comments begin with #" in caught.value.problems[0].hint) is told
+
+
 def test_what_is_nested_deeper_than_the_parser_reads_is_nested_too_deep_there():
     """From 6.0.4 on PyYAML's parser has a limit of 1,000, where it looks ahead."""
     with pytest.raises(InputError, match="nested deeper than 64") as caught:
