@@ -40,8 +40,12 @@ class _Output:
 
     @classmethod
     def taken(cls, values: dict[str, Any]) -> _Output:
-        """Those of a command's values, which lose them."""
-        return cls(**{field.name: values.pop(field.name) for field in fields(cls)})
+        """Those of a command's values, which lose them; InputError for one stage of what has all."""
+        taken = cls(**{field.name: values.pop(field.name) for field in fields(cls)})
+        if taken.form == "chakra" and values["pp_rank"] is not None:
+            message = "execution traces are of ranks of every stage"
+            raise InputError.at("--pp_rank", message, expected="--ranks", found=str(values["pp_rank"]))
+        return taken
 
     def named(self, name: Callable[[], str]) -> _Output:
         """With a file of this name where only a folder was given; InputError for a file that cannot be written."""
@@ -108,9 +112,8 @@ def _training(name: str, **values: Any) -> None:
         output.finish(aicb_step(options, output.form))
         return
     if output.form == "chakra":
-        every = replace(asked, given=asked.given - {"pp_rank"})  # ranks of every stage
-        output.summarise(lambda: contents_of_step(make_step(every)))
-        output.traces(partial(write_traces, every, force=forced()))
+        output.summarise(lambda: contents_of_step(make_step(asked)))
+        output.traces(partial(write_traces, asked, force=forced()))
         return
     made = corrected_step(asked, output.form)
     if profile is not None and made.profile:
@@ -150,8 +153,6 @@ def inference(model: str, config: str | None, **values: Any) -> None:
             raise InputError.at("CONFIG", "AICB needs a configuration file", expected="a JSON file", found="none")
         output.finish(aicb_inference_step(aicb))
         return
-    if output.form == "chakra":
-        values["pp_rank"] = None  # ranks of every stage
     made = inference_step(model, config, output.form, **values)
     if output.form != "chakra":
         output.finish(made)

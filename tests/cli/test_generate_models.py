@@ -98,6 +98,8 @@ def test_a_specification_with_a_wrong_key_says_where(tmp_path):
         (("megatron", *SMALL, "--virtual_pipeline_model_parallel_size", "2"), "no pipeline to schedule"),
         (("megatron", *SMALL, *SPREAD, "--schedule", "dualpipe", "--format", "csv"), "--schedule"),
         (("megatron", *SMALL, *SPREAD, "--comp_filepath", "absent.txt"), "--comp_filepath"),
+        (("megatron", "-m", "7", "--pp_rank", "0", "--format", "chakra", "-o", "made"), "--ranks"),
+        (("inference", "gpt-13b", "--pp_rank", "0", "--format", "chakra", "-o", "made"), "--ranks"),
         (("inference", "DeepSeek-671B", "--compat", "aicb-2.1"), "CONFIG"),
         (("inference", "gpt-13b", "--tensor_model_parallel_size", "3", "--world_size", "3"), "--tensor_model_parallel"),
         (("inference", "gpt-13b", "--tensor_model_parallel_size", "0"), "--tensor_model_parallel_size"),

@@ -33,7 +33,11 @@ def test_what_an_option_needs_is_a_parameter_of_its_command():
         (TRANSFORMER, "--checkpoint_seconds 60", "--mtbf_hours, too"),
         ("cost scaling --training_flop 1e24 --max_devices 100", "--pp 4", "--fixed, too"),
         ("cost scaling --training_flop 1e24 --fixed", "--max_devices 100", "no --fixed"),
-        ("cost scaling --training_flop 1e24 --fixed --pp 4 --n_microbatches 4", "--no_network_reduction", "--dp, --tp_hid"),
+        (
+            "cost scaling --training_flop 1e24 --fixed --pp 4 --n_microbatches 4",
+            "--no_network_reduction",
+            "--dp, --tp_",
+        ),
         ("cost scaling --training_flop 1e24 --max_devices 1", "--no_network_reduction", "more devices"),
         ("cost failures --nodes 64 --mtbf 6334h --days 2", "--node-bandwidth 1GB/s", "--checkpoint-size, too"),
         ("cost failures --nodes 64 --mtbf 6334h --days 2", "--checkpoint-size 5TB", "--storage or --node-bandwidth or"),
