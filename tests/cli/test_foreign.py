@@ -28,7 +28,10 @@ GIVEN = {
     "ci.yaml": (b"ENV_VARS:\n  A: 1\nMODEL_ARGS:\n  --num-layers: 12\n", "options of Megatron-LM"),
     "ranks.json": (b'{"version": "2.0", "rank_count": 1, "rank_list": [{"rank_id": 0}]}', "a rank table"),
     "pool.json": (b'{"memory-type": "MEMORY_POOL", "remote-mem-latency": 0}', "ASTRA-sim's remote memory"),
-    "deepseek.json": (b'{"num_layers": 61, "router_expert": 256, "expert_dim": 2048}', "AICB's configuration of a model"),
+    "deepseek.json": (
+        b'{"num_layers": 61, "router_expert": 256, "expert_dim": 2048}',
+        "AICB's configuration of a model",
+    ),
     "busbw.yaml": (b"test\nTP:\nallreduce,: 300\n", "SimAI's bus bandwidths"),
     "dims.json": (b'{"physical-dims": ["8", "8"]}', "the logical dimensions of a network for ns-3"),
     "config.json": (b'{"packet": {"payload_size": 1000}, "congestion_control": {"cc_mode": 12}}', "settings for ns-3"),
