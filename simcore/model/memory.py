@@ -292,7 +292,8 @@ def states(held: Held, plan: Plan) -> tuple[int, int, int]:
     """
     trained = held.trained + held.trained_experts
     owned = held.owned(plan)
-    summed = trained // plan.outline.chunks if plan.reduced_at_once > 1 else 0  # of the chunk at work
+    shared = held.trained * (plan.sharing > 1) + held.trained_experts * (plan.expert_sharing > 1)
+    summed = shared // plan.outline.chunks if plan.reduced_at_once > 1 else 0  # of the chunk at work
     whole = held.dense // plan.sharing + held.experts // plan.expert_sharing if plan.zero >= 3 else held.whole
     return (
         plan.parameter_bytes * whole,

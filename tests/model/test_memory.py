@@ -216,6 +216,17 @@ def test_interleaved_zero_2_holds_the_gradients_of_a_chunk():
     assert stage_memory(model("llama-3-8b"), plan, 1).gradients == whole // 2 + shared
 
 
+def test_interleaved_zero_2_holds_no_sum_of_gradients_that_nobody_shares():
+    """One replica has its own gradients whole, and so have expert ranks of which each has other experts."""
+    dense = Plan(4, 2048, pp=4, virtual_stages=2, global_batch=16, zero=2)
+    experts = replace(dense, world_size=32, ep=8)
+    for shape, plan, shared in (("llama-3-8b", dense, False), ("mixtral-8x7b", experts, True)):
+        held, unshared = held_parameters(model(shape), plan, 1), replace(plan, zero=1)
+        least = plan.gradient_bytes * (held.trained // 2 + held.trained // 8 + held.trained_experts)
+        whole = stage_memory(model(shape), unshared, 1).gradients
+        assert stage_memory(model(shape), plan, 1).gradients == (least if shared else whole)
+
+
 def test_adapters_on_some_weights_leave_out_what_only_the_others_gradients_need():
     plan = Plan.of(2048, 1, lora_rank=16)
     some, every = replace(plan, lora_modules=("linear_qkv",)), stage_memory(SMALL, plan)
