@@ -114,7 +114,8 @@ class Model(Hashed):
     cut into such windows. `parallel_block`: attention and feed-forward read the same input. `norm_of_all`: norms of
     queries and keys have weights for every head, not those of one for all. `encoder_layers` stand before the `layers`
     of a decoder with cross-attention; both have a table of `relative_positions`. Biases are those of queries, keys
-    and values, of attention's output, of feed-forward blocks, or of all products of layers (`linear_bias`).
+    and values, of attention's output, of feed-forward blocks, of the head, or of all products of layers
+    (`linear_bias`).
     """
 
     __hash__ = Hashed.__hash__
@@ -136,6 +137,7 @@ class Model(Hashed):
     qkv_bias: bool = False
     projection_bias: bool = False
     mlp_bias: bool = False
+    head_bias: bool = False
     query_key_norm: bool = False
     norm_of_all: bool = False
     latent: Latent | None = None
@@ -230,8 +232,8 @@ class Model(Hashed):
 
     def head_weights(self) -> tuple[Weight, ...]:
         """Final norm and, unless tied, the head."""
-        norm = self.norm_weight(self.hidden)
-        return (norm,) if self.tied else (norm, Weight(Weights.HEAD, self.hidden, self.vocab, "column"))
+        head = Weight(Weights.HEAD, self.hidden, self.vocab, "column", bias=self.head_bias)
+        return (self.norm_weight(self.hidden), *(() if self.tied else (head,)))
 
     def mtp_weights(self) -> tuple[Weight, ...]:
         """What an MTP module has beside its layer: norms of its two inputs, their projection, the norm of its head.

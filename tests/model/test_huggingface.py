@@ -310,13 +310,19 @@ EXACT = """
                      vocab_size=50304
 103810674688 cohere  hidden_size=12288 intermediate_size=33792 num_hidden_layers=64 num_attention_heads=96
                      num_key_value_heads=8 vocab_size=256000 use_qk_norm=true
+2779683840   phi     hidden_size=2560 intermediate_size=10240 num_hidden_layers=32 num_attention_heads=32
+                     vocab_size=51200
+6050882784   gptj    n_embd=4096 n_layer=28 n_head=16 vocab_size=50400 n_positions=2048
+41873153344  phimoe  hidden_size=4096 intermediate_size=6400 num_hidden_layers=32 num_attention_heads=32
+                     num_key_value_heads=8 vocab_size=32064 num_local_experts=16 attention_bias=true lm_head_bias=true
 """
 
 
 @pytest.mark.parametrize("row", re.split(r"\n(?=\d)", EXACT.strip()), ids=lambda row: " ".join(row.split()[:2]))
 def test_a_family_with_variants_has_exactly_the_parameters_of_the_released_weights(config, row):
     """Source: sizes on the hub of Falcon 7B, whose blocks share a norm, Falcon 40B and 180B, whose do not, OPT 125M,
-    OLMo 2, OLMoE and Command R+, whose norms of queries and keys have weights for every head.
+    OLMo 2, OLMoE and Command R+, whose norms of queries and keys have weights for every head, Phi-2, GPT-J 6B and
+    Phi-3.5-MoE, whose heads have a bias.
     """
     count, family, *said = row.split()
     values = {key: json.loads(value) for key, value in (one.split("=") for one in said)}
