@@ -92,10 +92,17 @@ def _check_layers(entries: _Entries, model: Model) -> None:
         message = "these are not the layers that have experts by the other keys"
         entries.nodes["moe_layers"].problem(message, expected=str(experts))
     windowed = "chunked_attention" if model.pieces else "sliding_attention"
-    for layer, said in enumerate(entries.nodes["layer_types"].sequence() if entries.word("layer_types") else ()):
-        usual = windowed if model.kind(layer).window else "full_attention"
+    _check_windows(entries, model, "layer_types", "full_attention", windowed)
+    if model.pieces and model.window:  # so are layers with rotary positions
+        _check_windows(entries, model, "no_rope_layers", 0, 1)
+
+
+def _check_windows(entries: _Entries, model: Model, key: str, *words: str | int) -> None:
+    """Whether a list says of every layer what it has to: one word of those that see all, one of others."""
+    for layer, said in enumerate(entries.nodes[key].sequence() if key in entries.nodes else ()):
+        usual = words[model.kind(layer).window > 0]
         if said.value != usual:
-            said.problem(f"layer {layer} is not what layers of this family are there", expected=usual)
+            said.problem(f"layer {layer} is not what layers of this family are there", expected=str(usual))
             break
 
 

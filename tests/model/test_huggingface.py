@@ -241,11 +241,15 @@ SMALL = {
         ({"model_type": "smollm3"}, [0] * 4),
         ({"model_type": "smollm3", "use_sliding_window": True, "layer_types": ["full_attention"] * 4}, [0] * 4),
         ({"model_type": "gpt_oss", "layer_types": ["sliding_attention", "full_attention"] * 2}, [128, 0, 128, 0]),
+        ({"model_type": "llama4_text", "attention_chunk_size": 64, "no_rope_layers": []}, [64, 64, 64, 0]),
+        ({"model_type": "llama4_text", "attention_chunk_size": 64, "no_rope_layer_interval": 2}, [64, 0, 64, 0]),
+        ({"model_type": "llama4_text", "attention_chunk_size": None, "no_rope_layers": [1, 0, 1, 1]}, [0] * 4),
     ],
 )
 def test_windows_are_those_of_the_classes(config, entries, windows):
     """`Phi3Attention` and `MixtralAttention` use the window that is there, Qwen's layers where `use_sliding_window`
-    says so, from `max_window_layers` on (transformers 4.5x): they were read as if all layers saw all.
+    says so, from `max_window_layers` on (transformers 4.5x): they were read as if all layers saw all. Llama 4's layers
+    see pieces where they have rotary positions (`Llama4TextConfig.layer_types`).
     """
     found = configuration(config(SMALL | entries))
     assert [found.kind(layer).window for layer in range(4)] == windows
@@ -261,6 +265,10 @@ def test_windows_are_those_of_the_classes(config, entries, windows):
         ({"model_type": "smollm3", "use_sliding_window": True}, "only models whose layers see all"),
         ({"model_type": "gpt_oss", "layer_types": ["full_attention"] * 4}, "layer 0 is not what layers"),
         ({"model_type": "llama", "layer_types": ["full_attention", "linear_attention"]}, "layer 1 is not what layers"),
+        (
+            {"model_type": "llama4_text", "attention_chunk_size": 64, "no_rope_layers": [1, 0, 1, 0]},
+            "layer 1 is not what layers",
+        ),
         (
             {"model_type": "gpt_oss", "layer_types": ["linear_attention", "full_attention"]},
             "layer 0 is not what layers",
