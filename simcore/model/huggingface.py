@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from simcore.model.shape import Experts, Latent, Model
 from simcore.peers import refuse_foreign
 
 MOST = 1 << 20  # of anything: layers, widths, words, experts
+_NEAR = 0.85  # likeness of keys one of which may be meant by the other
+_PARTS = {"experts": "experts", "latent": "latent attention"}
 
 
 class _Entries:
@@ -29,9 +33,11 @@ class _Entries:
             self.nodes = {key: above[key] for key in above.keys() & {"tie_word_embeddings"}} | _said(self.document)
         parts = {**above, **self.nodes}.items()
         self.passed_over = [node for key, node in parts if key.endswith("_config") and node is not self.document]
+        self.asked = set[str]()
 
     def integer(self, key: str, default: int | None = None) -> int:
         """A whole number; without a default the key must be there."""
+        self.asked.add(key)
         if key in self.nodes:
             return self.nodes[key].integer(int(default is None), MOST)
         if default is None:
@@ -40,6 +46,7 @@ class _Entries:
 
     def flag(self, key: str, default: bool = False) -> bool:
         """A truth value."""
+        self.asked.add(key)
         return self.nodes[key].flag() if key in self.nodes else default
 
     def word(self, key: str) -> str:
@@ -82,7 +89,21 @@ def configuration(path: str | Path) -> Model:
         _check_layers(entries, model)
     for node in entries.passed_over:
         tell(f"{node.location}: '{node.name}' is not read: the text model is taken, and number formats from options")
+    _tell_unread(entries, model)
     return model
+
+
+def _tell_unread(entries: _Entries, model: Model) -> None:
+    """Keys that are lost: of a part that models of the family lack, or nearly one that was looked for in vain."""
+    missing = entries.asked - entries.nodes.keys()
+    for key, node in entries.nodes.items():
+        if key in entries.asked or not node.value:
+            continue
+        about = [_PARTS.get(field) for field, keys in _KEYS.items() if key in keys]
+        lacking = [name for part, name in _PARTS.items() if about == [name] and getattr(model, part) is None]
+        meant = [f"'{one}' may be meant" for one in get_close_matches(key, missing, 1, _NEAR)]
+        for why in (*(f"models of this family have no {name}" for name in lacking), *meant):
+            tell(f"{node.location}: '{key}' is not read: {why}")
 
 
 def _check_layers(entries: _Entries, model: Model) -> None:
@@ -235,3 +256,8 @@ for _type, _architecture, _like, *_fields in table(__file__, "families.txt"):
     ARCHITECTURES |= {_architecture: _type} if _architecture != "-" else {}
 for _type in ("-", "base"):
     del FAMILIES[_type]
+_KEYS: dict[str, set[str]] = {}
+"""Part of a model, or a field of its own -> keys that say something of it."""
+for _family_fields in FAMILIES.values():
+    for _field, _origin in _family_fields.items():
+        _KEYS.setdefault(_field.partition(".")[0], set()).add(re.split("[|?:]", _origin)[0])

@@ -241,6 +241,7 @@ SMALL = {
         ({"model_type": "smollm3"}, [0] * 4),
         ({"model_type": "smollm3", "use_sliding_window": True, "layer_types": ["full_attention"] * 4}, [0] * 4),
         ({"model_type": "gpt_oss", "layer_types": ["sliding_attention", "full_attention"] * 2}, [128, 0, 128, 0]),
+        ({"model_type": "gemma3_text", "_sliding_window_pattern": 2}, [128, 0, 128, 0]),  # as transformers 5 writes it
         ({"model_type": "llama4_text", "attention_chunk_size": 64, "no_rope_layers": []}, [64, 64, 64, 0]),
         ({"model_type": "llama4_text", "attention_chunk_size": 64, "no_rope_layer_interval": 2}, [64, 0, 64, 0]),
         ({"model_type": "llama4_text", "attention_chunk_size": None, "no_rope_layers": [1, 0, 1, 1]}, [0] * 4),
@@ -286,7 +287,7 @@ def test_layers_that_the_family_does_not_say_are_refused(config, entries, told):
     nested=st.booleans(),
 )
 def test_parts_that_are_not_read_are_told_once(tmp_path_factory, above, quantised, nested):
-    path, inner = tmp_path_factory.mktemp("model") / "config.json", SMALL | {"model_type": "llama"}
+    path, inner = tmp_path_factory.mktemp("model") / "config.json", SMALL | {"model_type": "mixtral"}
     inner |= {"quantization_config": {"quant_method": "fp8"}} if quantised else {}
     path.write_text(json.dumps({key: {} for key in above} | ({"text_config": inner} if nested else inner)))
     with session() as account:
@@ -295,6 +296,27 @@ def test_parts_that_are_not_read_are_told_once(tmp_path_factory, above, quantise
     parts = sorted(line.split("'")[1] for line in account.told)
     assert parts == sorted(above | ({"quantization_config"} if quantised else set()))
     assert all(line.startswith(f"{path}:1:") for line in account.told)
+
+
+@pytest.mark.parametrize(
+    ("entries", "told"),
+    [
+        ({"model_type": "llama", "num_key_value_head": 2}, "'num_key_value_heads' may be meant"),
+        ({"model_type": "mixtral", "num_experts_per_token": 1}, "'num_experts_per_tok' may be meant"),
+        ({"model_type": "mixtral", "kv_lora_rank": 512}, "models of this family have no latent attention"),
+        ({"model_type": "phi3", "num_experts": 16}, "models of this family have no experts"),
+        ({"model_type": "phi3", "num_experts": 0, "kv_lora_rank": None, "qk_head_dim": 64}, ""),
+        ({"model_type": "falcon", "num_kv_heads": 71, "bias": False}, ""),
+        ({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 64, "n_ctx": 64}, ""),
+    ],
+)
+def test_keys_that_are_lost_are_told(config, entries, told):
+    """Of a family's own files none is: they may say what a family has not by a null, a zero or a false."""
+    sizes = {key: SMALL[key] for key in SMALL if key != "num_local_experts" or entries["model_type"] == "mixtral"}
+    with session() as account:
+        configuration(config(sizes | entries))
+    lines = [f"'{list(entries)[1]}' is not read: {told}"] if told else []
+    assert [line.split(": ", 1)[1] for line in account.told] == lines
 
 
 def test_a_null_says_nothing(config):
