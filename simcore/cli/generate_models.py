@@ -19,7 +19,7 @@ from simcore.generate.aicb.options import FRAMES
 from simcore.generate.build import Asked
 from simcore.generate.inference import inference_step, inference_traces
 from simcore.generate.made import Made
-from simcore.generate.step import contents_of_step, corrected_step, make_step, write_traces
+from simcore.generate.step import contents_of_step, corrected_step, make_step, times_of, write_traces
 from simcore.report.timelines.selection import parse_ranks
 from simcore.report.workload import write_summary
 from simcore.workload.contents import Contents
@@ -42,7 +42,7 @@ class _Output:
     def taken(cls, values: dict[str, Any]) -> _Output:
         """Those of a command's values, which lose them; InputError for one stage of what has all."""
         taken = cls(**{field.name: values.pop(field.name) for field in fields(cls)})
-        if taken.form == "chakra" and values["pp_rank"] is not None:
+        if taken.form == "chakra" and values["pp_rank"] not in (None, -1):
             message = "execution traces are of ranks of every stage"
             raise InputError.at("--pp_rank", message, expected="--ranks", found=str(values["pp_rank"]))
         return taken
@@ -112,13 +112,20 @@ def _training(name: str, **values: Any) -> None:
         output.finish(aicb_step(options, output.form))
         return
     if output.form == "chakra":
-        output.summarise(lambda: contents_of_step(make_step(asked)))
-        output.traces(partial(write_traces, asked, force=forced()))
+        step = make_step(asked)
+        output.summarise(lambda: contents_of_step(step))
+        _write_times(profile, times_of(step))
+        output.traces(partial(write_traces, step, asked, force=forced()))
         return
     made = corrected_step(asked, output.form)
-    if profile is not None and made.profile:
-        write_text(profile, made.profile)
+    _write_times(profile, made.profile)
     output.finish(made)
+
+
+def _write_times(path: str | None, times: str) -> None:
+    """The times of a step where a file of them is wanted."""
+    if path is not None:
+        write_text(path, times)
 
 
 megatron = partial(_training, "megatron")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -71,7 +72,7 @@ def make_step(asked: Asked) -> Step:
         warnings.append("times are those of the file, whatever shape and GPU they were measured on")
     else:
         durations = roofline(model, plan, accelerator(gpu))
-    one = "pp_rank" in asked.given
+    one = options.pp_rank >= 0
     workload = stage_workload(model, plan, durations, stage) if one else pipeline_workload(model, plan, durations)
     if idle := [f"--{name}" for name in ignored(asked, model, plan)]:
         workload = replace(workload, warnings=(*workload.warnings, f"without effect: {', '.join(idle)}"))
@@ -101,25 +102,24 @@ def corrected_step(asked: Asked, form: str) -> Made:
     step = make_step(asked)
     one = stage_workload(step.model, step.plan, step.durations, step.stage)
     found = [deviation.to_dict() for deviation in deviations(aicb_options(asked.options, step.model), one.layers)]
-    memory, warnings = _memory(step)
-    told = _of_lists(step) if form == "csv" else step.warnings
-    of_aicb = {name for name in asked.given if BESIDE.get(name) == "aicb"} - ({"epoch_num"} if form == "csv" else set())
-    if of_aicb:
-        under = "--compat or --format csv" if of_aicb == {"epoch_num"} else "--compat"
-        warnings.append(f"without effect but under {under}: {', '.join(f'--{name}' for name in sorted(of_aicb))}")
+    memory, warnings = _memory(step)[0], _warnings(step, asked, form)
     counted = {
         "name": step.model.name,
         "parameters": total_parameters(step.model),
         "active_parameters": total_parameters(step.model, active=True),
         **({"mtp_parameters": mtp_parameters(step.model)} if step.model.mtp_layers else {}),
     }
-    document = step.document(memory, (*told, *warnings))
+    document = step.document(memory, warnings)
     document |= {"deviations": found, "model": counted, "stage": step.stage}
+    return Made(_text(step, asked, form), document, warnings, times_of(step), partial(contents_of_step, step))
+
+
+def times_of(step: Step) -> str:
+    """The times of a step as AICB's time file."""
     plan, parts = step.plan, parts_of(block for block, _ in model_blocks(step.model, step.plan))
     shape = f"sequence {plan.seq}, micro-batch {plan.micro_batch}, tp {plan.tp}, {plan.dtype}"
     about = f"simcore: {step.model.name} on {step.gpu}, {shape}"
-    times = profile(step.durations, parts, _held_elements(step), about)
-    return Made(_text(step, asked, form), document, (*told, *warnings), times, partial(contents_of_step, step))
+    return profile(step.durations, parts, _held_elements(step), about)
 
 
 def contents_of_step(step: Step) -> Contents:
@@ -136,19 +136,23 @@ def _held_elements(step: Step) -> int:
 
 
 def write_traces(
-    asked: Asked, prefix: Path, ranks: Sequence[int], *, force: bool
+    step: Step, asked: Asked, prefix: Path, ranks: Sequence[int], *, force: bool
 ) -> tuple[list[Path], tuple[str, ...]]:
     """Write PREFIX.RANK.et of the ranks (none given: all) and PREFIX.groups.json; the paths, and what to warn about."""
-    step = make_step(asked)
     tied = tied_gradient_bytes(step.model, step.plan)
     paths = write_set(step.workload, step.plan, prefix, ranks, force=force, tied_bytes=tied)
-    return paths, _of_lists(step)
+    return paths, _warnings(step, asked, "chakra")
 
 
-def _of_lists(step: Step) -> tuple[str, ...]:
-    """What to warn about in operation lists, which say what rows cannot."""
-    said = unsaid(step.model, step.plan)
-    return tuple(warning for warning in step.warnings if warning not in said)
+def _warnings(step: Step, asked: Asked, form: str) -> tuple[str, ...]:
+    """What to warn about in a form: lists and traces say what rows cannot, and not every option matters in each."""
+    said = unsaid(step.model, step.plan) if form in ("csv", "chakra") else ()
+    told = [warning for warning in step.warnings if warning not in said] + _memory(step)[1]
+    elsewhere = {under for under in BESIDE.values() if under[0] == "-" and form not in re.findall(r"\w+", under)}
+    for under in sorted(elsewhere):
+        if names := [f"--{name}" for name in sorted(asked.given) if BESIDE.get(name) == under]:
+            told.append(f"without effect but under {under}: {', '.join(names)}")
+    return tuple(told)
 
 
 def _text(step: Step, asked: Asked, form: str) -> str:

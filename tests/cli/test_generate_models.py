@@ -185,3 +185,29 @@ def test_a_token_that_begins_a_piece_reads_nothing_before_it(capsys, tmp_path):
         spent.append([row.forward.compute_ns for row in text.parse(out, "made").layers if "attention" in row.name])
     assert spent[0][0] == spent[0][3] < 2 * spent[1][3]
     assert len({*spent[1][:3]}) == 1 and 10 * spent[1][0] < spent[1][3]
+
+
+STAGES = (*SMALL, *SPREAD, "--pipeline_model_parallel", "2", "--gpu_type", "A100")
+
+
+@pytest.mark.parametrize("form", ["text", "csv"])
+def test_a_stage_of_minus_one_is_none_asked_for(form, capsys):
+    """AICB's default, which the help tells."""
+    _, none, _ = run(capsys, "megatron", *STAGES, "--format", form)
+    _, first, _ = run(capsys, "megatron", *STAGES, "--format", form, "--pp_rank", "0")
+    assert run(capsys, "megatron", *STAGES, "--format", form, "--pp_rank", "-1")[:2] == (0, none)
+    assert (first == none) == (form == "csv")
+
+
+def test_traces_tell_what_they_have_no_use_for_and_write_times_as_a_text_does(capsys, tmp_path):
+    given = ("--epoch_num", "2", "--workload_only", "--gpu_type", "V100")
+    model = ("--model", "gpt-13b", "--seq_length", "64")
+    words = (*model, "--world_size", "2", "--pipeline_model_parallel", "2", "--dtype", "float16", *given)
+    written = ("--profile_out", tmp_path / "of_traces.txt", "-o", tmp_path / "step")
+    code, _, error = run(capsys, "megatron", *words, "--format", "chakra", *written)
+    assert code == 0
+    assert "without effect but under --compat or --format csv: --epoch_num" in error
+    assert "without effect but under --compat: --workload_only" in error
+    assert "does not fit" in error
+    run(capsys, "megatron", *words[:-5], "--gpu_type", "V100", "--profile_out", tmp_path / "of_text.txt")
+    assert (tmp_path / "of_traces.txt").read_text() == (tmp_path / "of_text.txt").read_text()
