@@ -90,7 +90,7 @@ def load_workload(
     npus : int
         How many NPUs traces are of; 0 takes as many as there are files.
     dialect : "astra-sim", "simai" or None
-        Whose text it is, where its header does not tell.
+        Whose text it is; None: what its header tells.
     comm_groups : str, path or None
         A file of the communicators of traces (ASTRA-sim 2.x JSON); None takes PREFIX.groups.json where it is there.
 

@@ -163,7 +163,7 @@ class RunOptions(Options):
     )
     iterations: int = _input(1, count, "Training iterations; traces are run once.", "N", only=ROWS)
     dialect: str | None = _input(
-        None, dialect, "astra-sim or simai, where a text's header does not tell.", "NAME", told=True, only=ROWS
+        None, dialect, "astra-sim or simai; default: what a text's header tells.", "NAME", told=True, only=ROWS
     )
     comm_groups: str = _input(
         "", groups, "Communicators of traces (ASTRA-sim 2.x JSON); default: PREFIX.groups.json.", "FILE", only=TRACES

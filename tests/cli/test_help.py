@@ -1,5 +1,6 @@
 """Every verb's help shows examples, and their options exist."""
 
+import json
 import os
 import shlex
 import shutil
@@ -217,3 +218,18 @@ def test_commands_are_completed_from_none_of_their_letters_on(path, monkeypatch,
     names = TREE[path].list_commands(click.Context(TREE[path], info_name=path[-1]))
     assert completed(" ".join((*path, "")), monkeypatch, capsys) == names
     assert names[-1] in completed(" ".join((*path, names[-1][:2])), monkeypatch, capsys)
+
+
+def test_a_dialect_goes_before_what_a_header_tells_and_the_help_says_so(capsys, tmp_path):
+    """An all-gather of 8 MB on 8 ranks: 1 MB from each, in SimAI's dialect; from each all 8 in ASTRA-sim's."""
+    text = tmp_path / "gathered.txt"
+    header = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8 ep: 1 pp: 1 vpp: 1 ga: 1 all_gpus: 8"
+    row = "x -1 0 ALLGATHER 8000000 0 NONE 0 0 NONE 0 0"
+    text.write_text(f"{header} checkpoints: 0 checkpoint_initiates: 0\n1\n{row}\n")
+    times = []
+    for words in ((), ("--dialect", "simai"), ("--dialect", "astra-sim")):
+        assert main(["run", "--workload", str(text), "--topology", "ring8", "--json", *words]) == 0
+        times.append(json.loads(capsys.readouterr().out)["time_ns"])
+    assert times[0] == times[1] < times[2] / 7
+    (dialect,) = [one for one in TREE["simcore", "run"].params if one.name == "dialect"]
+    assert "default: what a text's header tells" in dialect.help
