@@ -96,3 +96,13 @@ def test_the_table_that_is_read_is_never_written_over(tmp_path, capsys):
     write_question(question)
     assert main(["data", "predict", str(question), "-o", str(question), "--force"]) == 2
     assert "this file is an input" in capsys.readouterr().err
+
+
+def test_predictions_are_written_as_an_npz_only(tmp_path, capsys):
+    """Their columns are packed: a CSV of that name would be none."""
+    question = tmp_path / "mine_h100_gemm.csv"
+    question.write_text(f"{HEADING}bf16,4096,4096,1024,80\n")
+    for name, status in (("answer.csv", 2), ("answer.npz", 0)):
+        assert main(["data", "predict", str(question), "-o", str(tmp_path / name)]) == status
+        assert (tmp_path / name).exists() == (not status)
+    assert "expected: one of: .npz" in capsys.readouterr().err
