@@ -42,6 +42,7 @@ def test_what_an_option_needs_is_a_parameter_of_its_command():
         ("cost failures --nodes 64 --mtbf 6334h --days 2", "--node-bandwidth 1GB/s", "--checkpoint-size, too"),
         ("cost failures --nodes 64 --mtbf 6334h --days 2", "--checkpoint-size 5TB", "--storage or --node-bandwidth or"),
         ("generate collective --samples -o OUT", "--repeat 2", "no --samples"),
+        ("sweep study.yaml --scheduler tcp://host:8786", "--jobs 4", "no --scheduler"),
         (TRANSFORMER, "--net_precision_bytes 4", "--cluster_flop_rate or --wan_bandwidth, too"),
         ("replay docs/traces", "--tokens 500", "--scale or --fuse"),
         *((f"generate {made} -o OUT --kind all_reduce", "--root 3", "--kind broadcast") for made in BY_KIND),
