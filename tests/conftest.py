@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # A loaded machine is no error (neither a deadline nor a check of how long drawing takes): speed is measured in
-# benchmarks/. The same tests give the same answer everywhere, with a quarter of the examples that a property asks for
+# benchmarks/. The same tests give the same answer everywhere, with a fifth of the examples that a property asks for
 # (100 unless it says); --hypothesis-profile=thorough takes random ones, five times as many.
 LEAST_EXAMPLES = 8
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -19,7 +19,7 @@ ASKED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps what @sett
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Numbers of examples in the proportion that the profile says."""
-    times = 1 / 4 if settings.default.derandomize else 5
+    times = 1 / 5 if settings.default.derandomize else 5
     for test in {getattr(item, "obj", None) for item in items if hasattr(getattr(item, "obj", None), ASKED)}:
         asked = getattr(test, ASKED)
         count = max(int(asked.max_examples * times), min(asked.max_examples, LEAST_EXAMPLES))
