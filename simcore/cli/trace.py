@@ -47,7 +47,7 @@ def timeline(trace: str, output: str, ranks: str | None, window: str | None, npu
     is_log = Path(trace).is_file() and not trace.endswith(reader.SUFFIXES)
     if npu_frequency and not is_log:
         raise InputError.at("--npu-frequency", "the source counts no cycles", expected="a log of ASTRA-sim")
-    report = recorded.of_log(trace, npu_frequency or 1000) if is_log else recorded.of_trace(trace)
+    report = recorded.of_log(trace, npu_frequency) if is_log else recorded.of_trace(trace)
     for text in (*report.warnings, *artefacts.write_timeline(report, output, parse_selection(ranks, window, None))):
         warn(text)
 

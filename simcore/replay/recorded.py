@@ -43,8 +43,9 @@ def of_trace(trace: str) -> Report:
     )
 
 
-def of_log(path: str, mhz: float = 1000.0) -> Report:
-    """ASTRA-sim's log of issued and completed nodes, on the lanes that Chakra's timelines have."""
+def of_log(path: str, mhz: float | None = None) -> Report:
+    """ASTRA-sim's log of issued and completed nodes, on the lanes that Chakra's timelines have; of 1 GHz by default."""
+    mhz = mhz or 1000.0
     found = spans(path)
     if not found:
         raise InputError.at(path, "no node is issued and completed in this log")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -136,10 +137,10 @@ def _from_text(source: str, target: str, options: Options) -> Files:
 
 
 def _ranks(source: str, target: str, contents: list[bytes], options: Options) -> Files:
-    """A trace for every rank, as JSON when the target's name ends so."""
+    """A trace for every rank, as JSON when the target's name ends so; most contents are one object."""
     base, ending = _parted(target)
-    made = contents if ending not in JSON else [_formed(data, source, ending, options) for data in contents]
-    return {Path(f"{base}.{rank}{ending}"): data for rank, data in enumerate(made)}
+    form = cache(lambda data: _formed(data, source, ending, options) if ending in JSON else data)
+    return {Path(f"{base}.{rank}{ending}"): form(data) for rank, data in enumerate(contents)}
 
 
 def _parted(target: str) -> tuple[str, str]:
